@@ -193,7 +193,7 @@ var zeroValues = []any{&argspec.Arg{}, &argspec.Encoding{}, argspec.Kind(99), &a
 	&trace.OwnerLoss{}, &trace.Sampling{}, &trace.Stats{},
 	&providers.Argument{}, &providers.Definitions{}, &stack.Counts{}, &stack.Frame{},
 	&stack.Profile{}, &stack.Symbolizer{},
-	&stack.ValueType{}, &trace.Aggregation{}, &trace.Aggregator{}, &trace.Attachment{}, &trace.Bucket{},
+	&stack.ValueType{}, &trace.Aggregation{}, &trace.Attachment{}, &trace.Bucket{},
 	&trace.Capture{}, &trace.Event{}, &trace.EventOptions{}, &trace.Histogram{}, trace.Kind(99),
 	&trace.Latency{}, &trace.Losses{}, trace.LostError(0), &trace.Row{}, &trace.Session{},
 	&trace.SessionOptions{}, &trace.Site{}, &trace.Snapshot{}, &trace.Value{}, &trace.WatchSession{},
@@ -223,7 +223,7 @@ var takeNil = map[string]any{"usdt.NewManager": usdt.NewManager, "usdt.Select": 
 		argspec.Decode(nil, (&usdt.Selection{}).File(), 0, "4@counter(%rip) 4@%eax")
 	},
 	"of a zero file": func() { argspec.Decode(nil, &elfnote.File{}, 0, "4@counter(%rip) 4@%eax") },
-	"trace.New":      trace.New, "trace.Open": trace.Open, "trace.NewAggregator": trace.NewAggregator,
+	"trace.New":      trace.New, "trace.Open": trace.Open,
 	"a zero selection": func() { _, _ = usdt.Select(usdt.Target{Selection: &usdt.Selection{}}) },
 	"a target's file":  func() { _, _ = usdt.Select(usdt.Target{ELF: &elfnote.File{}}) }}
 

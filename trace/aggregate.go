@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -22,7 +21,7 @@ import (
 
 // Aggregation is computed in the kernel over many hits, so that a busy probe
 // costs little more than a passed one. The zero Aggregation counts the hits of
-// all probes. See [NewAggregator].
+// all probes. A session reads it when it is made.
 type Aggregation struct {
 	// Probes are the probes whose hits are aggregated; none stands for all
 	// probes of the session. Probes that lack an argument of Value or By are
@@ -91,19 +90,6 @@ type Aggregation struct {
 	MaxKeys int
 }
 
-// An Aggregator computes an [Aggregation] for the session whose
-// [SessionOptions] have it. Its methods are safe for concurrent use.
-type Aggregator struct {
-	definition Aggregation
-	bound      atomic.Pointer[aggregation] // nil before there is a session
-}
-
-// NewAggregator returns an Aggregator for [SessionOptions.Aggregators]. [New]
-// returns an error if the definition is wrong.
-func NewAggregator(definition Aggregation) *Aggregator {
-	return &Aggregator{definition: definition}
-}
-
 // aggregation is a parsed Aggregation with its maps and totals.
 type aggregation struct {
 	bpfgen.Aggregation
@@ -132,17 +118,6 @@ type aggregation struct {
 	ended   bool      // the session is detached
 }
 
-func (s *Session) bindAggregators() error {
-	for i, a := range s.opts.Aggregators {
-		before := a.bound.Load()
-		if before != nil && before.session.use(func() error { return nil }) == nil ||
-			!a.bound.CompareAndSwap(before, s.aggregations[i]) {
-			return fmt.Errorf("option Aggregators[%d]: another session has this aggregator", i)
-		}
-	}
-	return nil
-}
-
 const (
 	defaultMaxKeys = 16_384
 	defaultKeyText = 64
@@ -166,13 +141,13 @@ const (
 )
 
 func (s *definition) parseAggregations() error {
-	for i, a := range s.opts.Aggregators {
-		err := errors.New("the aggregator is nil")
+	for i, a := range s.opts.Aggregations {
+		err := errors.New("the aggregation is nil")
 		if a != nil {
-			err = s.parseAggregation(&a.definition)
+			err = s.parseAggregation(a)
 		}
 		if err != nil {
-			return &tracing.OptionError{Field: "Aggregators", Index: i, Err: err}
+			return &tracing.OptionError{Field: "Aggregations", Index: i, Err: err}
 		}
 	}
 	return nil

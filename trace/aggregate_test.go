@@ -28,7 +28,7 @@ func aggregate(
 ) *trace.Snapshot {
 	t.Helper()
 	process := start(t, "target-pie")
-	aggregator := trace.NewAggregator(a)
+	aggregator := &a
 	opts := aggregating(aggregator)
 	opts.Mode = mode
 	s := open(t, process, "gousdt_test:"+group, opts)
@@ -114,8 +114,8 @@ func TestAggregationKeys(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			process := start(t, "target-pie")
-			a := trace.NewAggregator(trace.Aggregation{By: test.by, Value: test.value,
-				Sum: test.value != ""})
+			a := &trace.Aggregation{By: test.by, Value: test.value,
+				Sum: test.value != ""}
 			open(t, process, "gousdt_test:"+test.group, aggregating(a))
 			groups := []string{test.group}
 			if test.name == "probe" {
@@ -131,9 +131,9 @@ func TestAggregationKeys(t *testing.T) {
 
 func TestAggregationKeysOfTheProcess(t *testing.T) {
 	process := start(t, "target-pie")
-	ids := trace.NewAggregator(trace.Aggregation{By: []string{"pid", "tid", "uid", "gid"}})
-	sites := trace.NewAggregator(trace.Aggregation{By: []string{"site"}})
-	stacks := trace.NewAggregator(trace.Aggregation{By: []string{"stack"}})
+	ids := &trace.Aggregation{By: []string{"pid", "tid", "uid", "gid"}}
+	sites := &trace.Aggregation{By: []string{"site"}}
+	stacks := &trace.Aggregation{By: []string{"stack"}}
 	s := open(t, process, "gousdt_test:three", aggregating(ids, sites, stacks))
 	want := map[string]uint64{fmt.Sprint(process.PID, process.PID): 3}
 	process.Fire("three", 3)
@@ -168,16 +168,16 @@ func TestAggregationKeysOfTheProcess(t *testing.T) {
 func TestStacksAreTakenFromTheKernel(t *testing.T) {
 	testprog.RequireStacks(t)
 	process := start(t, "target-pie")
-	stacks := trace.NewAggregator(trace.Aggregation{By: []string{"stack", "probe"}})
+	stacks := &trace.Aggregation{By: []string{"stack", "probe"}}
 	open(t, process, "gousdt_test:three", aggregating(stacks))
 	var first []uint64
 	for n := range 5 {
 		process.Fire("three", n)
 		if n > 0 {
-			qt.Check(t, qt.Equals(trace.KeptStacks(stacks), 1))
+			qt.Check(t, qt.Equals(sessionOf(stacks).KeptStacks(stacks), 1))
 		}
 		result := take(t, stacks)
-		qt.Check(t, qt.Equals(trace.KeptStacks(stacks), 0))
+		qt.Check(t, qt.Equals(sessionOf(stacks).KeptStacks(stacks), 0))
 		if n == 0 {
 			qt.Check(t, qt.HasLen(result.Rows, 0))
 			continue
@@ -211,16 +211,16 @@ func TestAggregationInEveryMode(t *testing.T) {
 
 func TestTake(t *testing.T) {
 	process := start(t, "target-pie")
-	sums := trace.NewAggregator(trace.Aggregation{Value: "arg1", Sum: true,
-		By: []string{"arg0"}})
-	histogram := trace.NewAggregator(trace.Aggregation{Value: "arg0",
-		Histogram: trace.Exponential(1, 0)})
-	extremes := trace.NewAggregator(trace.Aggregation{Value: "arg1", Min: true, Max: true,
-		Where: "arg0 != 3"})
+	sums := &trace.Aggregation{Value: "arg1", Sum: true,
+		By: []string{"arg0"}}
+	histogram := &trace.Aggregation{Value: "arg0",
+		Histogram: trace.Exponential(1, 0)}
+	extremes := &trace.Aggregation{Value: "arg1", Min: true, Max: true,
+		Where: "arg0 != 3"}
 	opts := aggregating(sums, histogram, extremes)
 	began := time.Now()
 	open(t, process, "gousdt_test:inlined", opts)
-	for _, a := range []*trace.Aggregator{sums, histogram, extremes} {
+	for _, a := range []*trace.Aggregation{sums, histogram, extremes} {
 		qt.Assert(t, qt.HasLen(take(t, a).Rows, 0))
 	}
 	process.Fire("inlined", 3)
@@ -253,31 +253,37 @@ func TestTake(t *testing.T) {
 	qt.Assert(t, qt.HasLen(take(t, extremes).Rows, 0))
 }
 
-func take(t testing.TB, a *trace.Aggregator) *trace.Snapshot {
+func take(t testing.TB, a *trace.Aggregation) *trace.Snapshot {
 	t.Helper()
-	all, err := trace.SessionOf(a).Take(a)
+	all, err := sessionOf(a).Take(a)
 	qt.Assert(t, qt.IsNil(err))
 	return all[0]
 }
 
-func TestAggregatorBelongsToOneSession(t *testing.T) {
-	a := trace.NewAggregator(trace.Aggregation{})
-	_, err := a.Snapshot()
-	qt.Assert(t, qt.ErrorMatches(err, "the aggregator has no session: .*"))
-
-	s := newSession(t, aggregating(a))
-	_, err = trace.New(aggregating(trace.NewAggregator(trace.Aggregation{}), a))
-	qt.Assert(t,
-		qt.ErrorMatches(err, `option Aggregators\[1\]: another session has this aggregator`))
-	qt.Assert(t, qt.HasLen(snapshot(t, a).Rows, 0))
+func TestSessionsComputeTheirAggregations(t *testing.T) {
+	a, other := &trace.Aggregation{}, &trace.Aggregation{}
+	process := start(t, "target-pie")
+	s := open(t, process, "gousdt_test:three", aggregating(other, a))
+	process.Fire("three", 2)
+	later := open(t, process, "gousdt_test:three", aggregating(a))
+	process.Fire("three", 1)
+	hits := func(s *trace.Session) uint64 {
+		now, err := s.Snapshot(a)
+		qt.Assert(t, qt.IsNil(err))
+		return now.Rows[0].Count
+	}
+	qt.Check(t, qt.Equals(hits(s), 3))
+	qt.Check(t, qt.Equals(hits(later), 1))
+	_, err := later.Snapshot(other)
+	qt.Check(t, qt.ErrorMatches(err, "the session does not compute this aggregation: .*"))
+	_, err = later.Take(a, other)
+	qt.Check(t, qt.ErrorMatches(err, "the session does not compute this aggregation: .*"))
 	qt.Assert(t, qt.IsNil(s.Close()))
-	_, err = a.Snapshot()
-	qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
+	_, err = s.Snapshot(a)
+	qt.Check(t, qt.ErrorIs(err, os.ErrClosed))
 	_, err = s.Take()
-	qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
-
-	newSession(t, aggregating(a)) // when the one before is closed
-	qt.Assert(t, qt.HasLen(snapshot(t, a).Rows, 0))
+	qt.Check(t, qt.ErrorIs(err, os.ErrClosed))
+	qt.Check(t, qt.Equals(hits(later), 1))
 }
 
 func TestLossesOfAggregations(t *testing.T) {
@@ -287,11 +293,11 @@ func TestLossesOfAggregations(t *testing.T) {
 	}
 	s := open(t, process, "gousdt_test:*", aggregating(
 		// Memory that is not there.
-		trace.NewAggregator(trace.Aggregation{Probes: probe("fault"), Value: "arg1", Sum: true}),
+		&trace.Aggregation{Probes: probe("fault"), Value: "arg1", Sum: true},
 		// A register that is not saved.
-		trace.NewAggregator(trace.Aggregation{Probes: probe("vector"), By: []string{"arg1"}}),
+		&trace.Aggregation{Probes: probe("vector"), By: []string{"arg1"}},
 		// No such argument.
-		trace.NewAggregator(trace.Aggregation{Probes: probe("none"), By: []string{"arg0"}}),
+		&trace.Aggregation{Probes: probe("none"), By: []string{"arg0"}},
 	))
 	process.Fire("fault", 3)
 	process.Fire("vector", 5)
@@ -304,7 +310,7 @@ func TestLossesOfAggregations(t *testing.T) {
 // A detached site leaves its number to another one, and its row stays.
 func TestSitesAsKeysThatAreDetached(t *testing.T) {
 	process := start(t, "target-pie")
-	a := trace.NewAggregator(trace.Aggregation{By: []string{"site"}})
+	a := &trace.Aggregation{By: []string{"site"}}
 	s := newSession(t, aggregating(a))
 	hits := make(map[uint64]uint64)
 	for i, probe := range []string{"three", "twelve", "three", "guarded", "three", "twelve"} {
@@ -373,35 +379,35 @@ func TestAggregationErrors(t *testing.T) {
 		{trace.Aggregation{Where: "!(start.arg0 == 1)"},
 			"Where: duration, failed and start.argN are known only at the end of a call: .*"},
 	} {
-		_, err := trace.New(aggregating(trace.NewAggregator(trace.Aggregation{}),
-			trace.NewAggregator(test.aggregation)))
-		qt.Check(t, qt.ErrorMatches(err, `option Aggregators\[1\]: `+test.want))
+		_, err := trace.New(aggregating(&trace.Aggregation{},
+			&test.aggregation))
+		qt.Check(t, qt.ErrorMatches(err, `option Aggregations\[1\]: `+test.want))
 		var outer, inner *tracing.OptionError
 		qt.Assert(t, qt.ErrorAs(err, &outer))
-		qt.Check(t, qt.Equals(outer.Field, "Aggregators"))
+		qt.Check(t, qt.Equals(outer.Field, "Aggregations"))
 		qt.Check(t, qt.Equals(outer.Index, 1))
 		qt.Assert(t, qt.ErrorAs(outer.Err, &inner))
 		qt.Check(t, qt.Equals(strings.HasPrefix(inner.Error(), inner.Field), true))
 	}
-	_, err := trace.New(&trace.SessionOptions{Aggregators: []*trace.Aggregator{nil}})
-	qt.Check(t, qt.ErrorMatches(err, `option Aggregators\[0\]: the aggregator is nil`))
+	_, err := trace.New(&trace.SessionOptions{Aggregations: []*trace.Aggregation{nil}})
+	qt.Check(t, qt.ErrorMatches(err, `option Aggregations\[0\]: the aggregation is nil`))
 	// The hits of neither have a duration.
 	_, err = trace.New(&trace.SessionOptions{Filter: "pid > 1 && duration > 5ms",
-		Aggregators: []*trace.Aggregator{
-			trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{Pair: pair}}),
-			trace.NewAggregator(trace.Aggregation{Value: "arg0", Sum: true})}})
-	qt.Check(t, qt.ErrorMatches(err, `option Aggregators\[1\]: the filter asks for duration, .*`))
+		Aggregations: []*trace.Aggregation{
+			&trace.Aggregation{Latency: &trace.Latency{Pair: pair}},
+			&trace.Aggregation{Value: "arg0", Sum: true}}})
+	qt.Check(t, qt.ErrorMatches(err, `option Aggregations\[1\]: the filter asks for duration, .*`))
 	_, err = trace.New(&trace.SessionOptions{Filter: "!failed", Events: &trace.EventOptions{},
-		Aggregators: []*trace.Aggregator{
-			trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{Pair: pair}})}})
+		Aggregations: []*trace.Aggregation{
+			&trace.Aggregation{Latency: &trace.Latency{Pair: pair}}}})
 	qt.Check(t, qt.ErrorMatches(err, `option Events: there are no Spans: the filter asks for .*`))
 	for value, want := range map[string]string{
 		"arg0": ".*arg0 of gousdt_test:floats is a float.*",
 		"arg7": ".*nothing can be measured: gousdt_test:.* has no arg7",
 	} {
 		_, err := trace.Open(usdt.Target{Path: testprog.Path(t, "target-pie")},
-			aggregating(trace.NewAggregator(trace.Aggregation{Value: value,
-				Histogram: &trace.Histogram{}})),
+			aggregating(&trace.Aggregation{Value: value,
+				Histogram: &trace.Histogram{}}),
 			elfnote.Exact("gousdt_test", "floats"))
 		qt.Check(t, qt.ErrorMatches(err, want))
 	}

@@ -60,7 +60,7 @@ func TestRowsEndTogether(t *testing.T) {
 	const threads = 4
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := startCaller(t, copyOf(t, "calls"), "always")
-		a := trace.NewAggregator(trace.Aggregation{By: []string{"probe"}})
+		a := &trace.Aggregation{By: []string{"probe"}}
 		opts := aggregating(a)
 		opts.Mode = mode
 		s := newSession(t, opts)
@@ -83,8 +83,8 @@ func TestRowsEndTogether(t *testing.T) {
 // number that goes back for one that has begun anew.
 func TestLossesOfOneFileWhileOthersAreAttached(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
-		opts := aggregating(trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
-			Pair: "gousdt_test:three..gousdt_test:twelve"}}))
+		opts := aggregating(&trace.Aggregation{Latency: &trace.Latency{
+			Pair: "gousdt_test:three..gousdt_test:twelve"}})
 		opts.Mode = mode
 		s := newSession(t, opts)
 		p := start(t, "target-pie")
@@ -160,12 +160,12 @@ func TestTakenTogether(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		left := &trace.Latency{Pair: "gousdt_calls:left"}
 		opts := aggregating(
-			trace.NewAggregator(trace.Aggregation{
-				Probes: []elfnote.Pattern{elfnote.MustParsePattern("gousdt_calls:left__done")}}),
-			trace.NewAggregator(trace.Aggregation{Latency: left, Sum: true}),
-			trace.NewAggregator(trace.Aggregation{Latency: left, Histogram: &trace.Histogram{},
-				Max: true, By: []string{"tid"}}),
-			trace.NewAggregator(trace.Aggregation{Latency: left, By: []string{"arg1"}, MaxKeys: 2}))
+			&trace.Aggregation{
+				Probes: []elfnote.Pattern{elfnote.MustParsePattern("gousdt_calls:left__done")}},
+			&trace.Aggregation{Latency: left, Sum: true},
+			&trace.Aggregation{Latency: left, Histogram: &trace.Histogram{},
+				Max: true, By: []string{"tid"}},
+			&trace.Aggregation{Latency: left, By: []string{"arg1"}, MaxKeys: 2})
 		opts.Mode = mode
 		s := newSession(t, opts)
 		path := copyOf(t, "calls")
@@ -198,7 +198,7 @@ func TestTakenTogether(t *testing.T) {
 			take()
 		}
 		qt.Assert(t, qt.IsNil(s.Detach()))
-		snapshots, err := s.Take(opts.Aggregators...)
+		snapshots, err := s.Take(opts.Aggregations...)
 		qt.Assert(t, qt.IsNil(err))
 		check(snapshots)
 		losses, err := s.Losses()
@@ -345,8 +345,8 @@ func TestSitesKnowThoseAtTheSameInstruction(t *testing.T) {
 		}
 		qt.Check(t, qt.IsNil(a.Close()))
 	}
-	calls := trace.NewAggregator(trace.Aggregation{
-		Latency: &trace.Latency{Pair: "sizes..twelve"}})
+	calls := &trace.Aggregation{
+		Latency: &trace.Latency{Pair: "sizes..twelve"}}
 	_, err := newSession(t, aggregating(calls)).Attach(usdt.Target{Path: path}, nil,
 		elfnote.MustParsePattern("gousdt_test:*"))
 	qt.Check(t, qt.ErrorMatches(err,
@@ -356,8 +356,8 @@ func TestSitesKnowThoseAtTheSameInstruction(t *testing.T) {
 // Where a pair has both ends at one instruction no call of it is measured, and
 // elsewhere each.
 func TestPairsWithBothEndsAtSomeInstruction(t *testing.T) {
-	calls := trace.NewAggregator(trace.Aggregation{By: []string{"arg0"},
-		Latency: &trace.Latency{Pair: "inlined..specs", By: "arg0"}})
+	calls := &trace.Aggregation{By: []string{"arg0"},
+		Latency: &trace.Latency{Pair: "inlined..specs", By: "arg0"}}
 	s := newSession(t, aggregating(calls))
 	path := copyOf(t, "target-pie")
 	merge(t, path, "*:inlined", "*:specs")

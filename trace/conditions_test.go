@@ -55,10 +55,10 @@ func TestNamesInFilters(t *testing.T) {
 	} {
 		t.Run(test.filter, func(t *testing.T) {
 			process := start(t, "target-pie")
-			aggregator := trace.NewAggregator(trace.Aggregation{By: []string{"probe"},
-				Where: test.filter})
+			aggregator := &trace.Aggregation{By: []string{"probe"},
+				Where: test.filter}
 			s, err := trace.New(&trace.SessionOptions{
-				Definitions: definitions(t), Aggregators: []*trace.Aggregator{aggregator},
+				Definitions: definitions(t), Aggregations: []*trace.Aggregation{aggregator},
 			})
 			qt.Assert(t, qt.IsNil(err))
 			defer s.Close()
@@ -70,7 +70,7 @@ func TestNamesInFilters(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			process.Fire("three", 1)
 			process.Fire("strings", 1)
-			snapshot, err := aggregator.Snapshot()
+			snapshot, err := s.Snapshot(aggregator)
 			qt.Assert(t, qt.IsNil(err))
 			hits := uint64(0)
 			for _, row := range snapshot.Rows {
@@ -94,13 +94,13 @@ func TestNamesOfValuesInFilters(t *testing.T) {
 
 func TestNamesInAggregations(t *testing.T) {
 	process := start(t, "target-pie")
-	byText := trace.NewAggregator(trace.Aggregation{By: []string{"str(greeting)", "greeting"}})
-	sum := trace.NewAggregator(trace.Aggregation{Value: "type", By: []string{"last"}, Sum: true})
+	byText := &trace.Aggregation{By: []string{"str(greeting)", "greeting"}}
+	sum := &trace.Aggregation{Value: "type", By: []string{"last"}, Sum: true}
 	s := open(t, process, "gousdt_test:*s*", &trace.SessionOptions{
-		Definitions: definitions(t), Aggregators: []*trace.Aggregator{byText},
+		Definitions: definitions(t), Aggregations: []*trace.Aggregation{byText},
 	})
 	process.Fire("strings", 3)
-	snapshot, err := byText.Snapshot()
+	snapshot, err := s.Snapshot(byText)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(snapshot.Rows, 1))
 	qt.Assert(t, qt.Equals(snapshot.Rows[0].Keys[0].String(), `hello, gousdt`))
@@ -108,11 +108,11 @@ func TestNamesInAggregations(t *testing.T) {
 	qt.Assert(t, qt.Equals(snapshot.Rows[0].Count, 3))
 	qt.Assert(t, qt.IsNil(s.Close()))
 
-	open(t, process, "gousdt_test:three", &trace.SessionOptions{
-		Definitions: definitions(t), Aggregators: []*trace.Aggregator{sum},
+	s = open(t, process, "gousdt_test:three", &trace.SessionOptions{
+		Definitions: definitions(t), Aggregations: []*trace.Aggregation{sum},
 	})
 	process.Fire("three", 2)
-	snapshot, err = sum.Snapshot()
+	snapshot, err = s.Snapshot(sum)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(snapshot.Rows, 1))
 	qt.Assert(t, qt.Equals(snapshot.Rows[0].Sum.Int(), -4000000000))
@@ -142,7 +142,7 @@ func TestNamesThatAreTextsOfSomeProbes(t *testing.T) {
 			aggregation.Probes = []elfnote.Pattern{elfnote.MustParsePattern(test.probes)}
 		}
 		s, err := trace.New(&trace.SessionOptions{
-			Definitions: &d, Aggregators: []*trace.Aggregator{trace.NewAggregator(aggregation)},
+			Definitions: &d, Aggregations: []*trace.Aggregation{&aggregation},
 		})
 		if test.err == "" {
 			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s of %q", test.key, test.probes))
@@ -224,12 +224,12 @@ func TestSizedTexts(t *testing.T) {
 			qt.Assert(t, qt.IsNil(d.Parse("test.d", []byte(`provider gousdt_test { probe twelve(
 				int a, int b, int c, int d, int e, int f, int g, int h, int i, char *text, long j, long k); };`))))
 			process := start(t, "target-pie")
-			aggregator := trace.NewAggregator(trace.Aggregation{By: []string{test.key}})
+			aggregator := &trace.Aggregation{By: []string{test.key}}
 			s := open(t, process, "gousdt_test:twelve", &trace.SessionOptions{
-				Definitions: &d, Aggregators: []*trace.Aggregator{aggregator},
+				Definitions: &d, Aggregations: []*trace.Aggregation{aggregator},
 			})
 			process.Fire("twelve", 2)
-			snapshot, err := aggregator.Snapshot()
+			snapshot, err := s.Snapshot(aggregator)
 			qt.Assert(t, qt.IsNil(err))
 			if test.want == "" {
 				qt.Assert(t, qt.HasLen(snapshot.Rows, 0))
@@ -260,12 +260,12 @@ func TestSizedTextsInFilters(t *testing.T) {
 	} {
 		t.Run(test.filter, func(t *testing.T) {
 			process := start(t, "target-pie")
-			aggregator := trace.NewAggregator(trace.Aggregation{Where: test.filter})
-			open(t, process, "gousdt_test:twelve", &trace.SessionOptions{
-				Aggregators: []*trace.Aggregator{aggregator},
+			aggregator := &trace.Aggregation{Where: test.filter}
+			s := open(t, process, "gousdt_test:twelve", &trace.SessionOptions{
+				Aggregations: []*trace.Aggregation{aggregator},
 			})
 			process.Fire("twelve", 2)
-			snapshot, err := aggregator.Snapshot()
+			snapshot, err := s.Snapshot(aggregator)
 			qt.Assert(t, qt.IsNil(err))
 			hits := uint64(0)
 			for _, row := range snapshot.Rows {
@@ -415,8 +415,8 @@ func TestFilter(t *testing.T) {
 func TestFilterIsNotBlamedForTheProbesOfNoAggregation(t *testing.T) {
 	process := start(t, "target-pie")
 	s := newSession(t, &trace.SessionOptions{Filter: "pid > 0",
-		Aggregators: []*trace.Aggregator{trace.NewAggregator(trace.Aggregation{
-			Probes: []elfnote.Pattern{elfnote.Exact("gousdt_test", "none")}})}})
+		Aggregations: []*trace.Aggregation{&trace.Aggregation{
+			Probes: []elfnote.Pattern{elfnote.Exact("gousdt_test", "none")}}}})
 	_, err := s.Attach(usdt.Target{Path: process.path}, nil, elfnote.Exact("gousdt_test", "three"))
 	qt.Check(t, qt.ErrorAs(err, new(*tracing.FilteredError)))
 	qt.Check(t, qt.ErrorMatches(err, ".*: its probes that match have no part in what is asked for"))

@@ -59,10 +59,10 @@
 //
 // An [Aggregation] counts hits or calls in the kernel instead, adds up values,
 // and keeps their minimum, maximum or distribution, for each combination of
-// keys. [Aggregator.Snapshot] reads the rows so far, and [Session.Take] those
-// since the last time, of one aggregator or of several at one moment, so that
-// their counts agree. A session with Aggregators sends events
-// as well if [SessionOptions.Events] is set.
+// keys. [Session.Snapshot] reads the rows so far, and [Session.Take] those
+// since the last time, of one aggregation or of several at one moment, so that
+// their counts agree. A session with Aggregations sends events as well if
+// [SessionOptions.Events] is set.
 //
 // # Many files, many processes
 //

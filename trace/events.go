@@ -267,7 +267,7 @@ func (s *Session) freeSites(sites []*Site) {
 	})
 }
 
-var errNoEvents = errors.New("the session sends no events: it has Aggregators and no SessionOptions.Events")
+var errNoEvents = errors.New("the session sends no events: it has Aggregations and no SessionOptions.Events")
 
 type reading struct {
 	*Session

@@ -59,8 +59,8 @@ func TestEventsAreDeliveredOrCountedAsLost(t *testing.T) {
 			hits := uint64(5 * fires)
 			process := start(t, "target-pie")
 			opts := test.opts
-			sums := trace.NewAggregator(trace.Aggregation{Value: "arg0", Sum: true})
-			opts.Aggregators = []*trace.Aggregator{sums}
+			sums := &trace.Aggregation{Value: "arg0", Sum: true}
+			opts.Aggregations = []*trace.Aggregation{sums}
 			s := open(t, process, "gousdt_test:inlined", &opts)
 
 			began := time.Now()
@@ -225,7 +225,7 @@ func TestEventsOnceAtATime(t *testing.T) {
 		}
 		break
 	}
-	silent := newSession(t, aggregating(trace.NewAggregator(trace.Aggregation{})))
+	silent := newSession(t, aggregating(&trace.Aggregation{}))
 	for event, err := range silent.Events(context.Background()) {
 		qt.Assert(t, qt.IsNil(event))
 		qt.Assert(t, qt.ErrorMatches(err, ".*sends no events.*"))
@@ -377,9 +377,9 @@ func sampledEvents(t *testing.T, probe string, opts *trace.EventOptions,
 	t.Helper()
 	testprog.RequireBPF(t)
 	p := start(t, "target-pie")
-	counted := trace.NewAggregator(trace.Aggregation{})
+	counted := &trace.Aggregation{}
 	s := open(t, p, "gousdt_test:"+probe,
-		&trace.SessionOptions{Aggregators: []*trace.Aggregator{counted}, Events: opts})
+		&trace.SessionOptions{Aggregations: []*trace.Aggregation{counted}, Events: opts})
 	fire(p)
 	qt.Assert(t, qt.IsNil(s.Detach()))
 	for event, err := range s.Events(context.Background()) {
@@ -388,7 +388,7 @@ func sampledEvents(t *testing.T, probe string, opts *trace.EventOptions,
 	}
 	losses, err := s.Losses()
 	qt.Assert(t, qt.IsNil(err))
-	snapshot, err := counted.Snapshot()
+	snapshot, err := s.Snapshot(counted)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(snapshot.Rows, 1))
 	hits = snapshot.Rows[0].Count

@@ -168,14 +168,14 @@ func ExampleCapture() {
 
 // How often does a Python program try to import each module? Modules whose
 // names begin with an underscore do not count.
-func ExampleNewAggregator() {
-	imports := trace.NewAggregator(trace.Aggregation{
+func ExampleAggregation() {
+	imports := &trace.Aggregation{
 		By:      []string{"str(arg0, 40)"},
 		Where:   `str(arg0, 1) != "_"`,
 		MaxKeys: 10_000,
-	})
+	}
 	s, err := trace.Open(usdt.Target{Path: "/usr/bin/python3"}, &trace.SessionOptions{
-		Aggregators: []*trace.Aggregator{imports},
+		Aggregations: []*trace.Aggregation{imports},
 	}, elfnote.Exact("python", "import__find__load__start"))
 	if err != nil {
 		log.Fatal(err)
@@ -186,7 +186,7 @@ func ExampleNewAggregator() {
 		"import colorsys").Run(); err != nil {
 		log.Fatal(err)
 	}
-	snapshot, err := imports.Snapshot()
+	snapshot, err := s.Snapshot(imports)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -201,15 +201,15 @@ func ExampleNewAggregator() {
 
 // How long does a Python program take to import a module?
 func ExampleLatency() {
-	times := trace.NewAggregator(trace.Aggregation{
+	times := &trace.Aggregation{
 		Latency: &trace.Latency{
 			Pair: "python:import__find__load", // __start and __done
 		},
 		Where: `arg0 == "colorsys"`,
 		Sum:   true, Max: true,
-	})
+	}
 	s, err := trace.Open(usdt.Target{Path: "/usr/bin/python3"}, &trace.SessionOptions{
-		Aggregators: []*trace.Aggregator{times},
+		Aggregations: []*trace.Aggregation{times},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -219,7 +219,7 @@ func ExampleLatency() {
 	if err := exec.Command("/usr/bin/python3", "-c", "import colorsys").Run(); err != nil {
 		log.Fatal(err)
 	}
-	snapshot, err := times.Snapshot()
+	snapshot, err := s.Snapshot(times)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -264,16 +264,16 @@ func ExampleLatency_spans() {
 
 // How long the queries of a PostgreSQL server take, every second.
 func ExampleSession_Take() {
-	latency := trace.NewAggregator(trace.Aggregation{
+	latency := &trace.Aggregation{
 		Latency: &trace.Latency{
 			Pair: "postgresql:query", // query__start and query__done
 		},
 		Histogram: &trace.Histogram{},
 		Max:       true,
-	})
+	}
 	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"},
 		&trace.SessionOptions{
-			Aggregators: []*trace.Aggregator{latency},
+			Aggregations: []*trace.Aggregation{latency},
 		})
 	if err != nil {
 		log.Fatal(err)
@@ -302,13 +302,13 @@ func ExampleSession_Take() {
 // numbers are in them, with all others in one row.
 func ExampleSnapshot_Top() {
 	digits := regexp.MustCompile(`[0-9]+`) // a tokenizer of SQL does better
-	statements := trace.NewAggregator(trace.Aggregation{
+	statements := &trace.Aggregation{
 		By:        []string{"str(arg0, 200)"},
 		Normalize: func(text string) string { return digits.ReplaceAllString(text, "?") },
-	})
+	}
 	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"},
 		&trace.SessionOptions{
-			Aggregators: []*trace.Aggregator{statements},
+			Aggregations: []*trace.Aggregation{statements},
 		}, elfnote.Exact("postgresql", "query__start"))
 	if err != nil {
 		log.Fatal(err)
@@ -316,7 +316,7 @@ func ExampleSnapshot_Top() {
 	defer s.Close()
 
 	time.Sleep(10 * time.Second)
-	all, err := statements.Snapshot()
+	all, err := s.Snapshot(statements)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -461,15 +461,15 @@ func ExampleValue_Kind() {
 // How long the waits of PostgreSQL are, and from which place in its code. Only
 // one probe's argument is read as a text.
 func ExampleHistogram() {
-	lengths := trace.NewAggregator(trace.Aggregation{
+	lengths := &trace.Aggregation{
 		Probes:    []elfnote.Pattern{elfnote.Exact("postgresql", "lwlock__wait__start")},
 		Value:     "arg1",
 		By:        []string{"probe", "site"},
 		Histogram: trace.Exponential(1, 0), // 1, 2 to 3, 4 to 7, ...
-	})
+	}
 	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"},
 		&trace.SessionOptions{
-			Aggregators: []*trace.Aggregator{lengths},
+			Aggregations: []*trace.Aggregation{lengths},
 			Events: &trace.EventOptions{
 				Captures: []trace.Capture{{
 					// Not of other probes.
@@ -484,7 +484,7 @@ func ExampleHistogram() {
 	defer s.Close()
 
 	time.Sleep(time.Second)
-	snapshot, err := lengths.Snapshot()
+	snapshot, err := s.Snapshot(lengths)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -525,15 +525,15 @@ func ExampleWatch() {
 // Times as metrics want them: in seconds, and with chosen limits.
 func ExampleHistogram_seconds() {
 	statements := &trace.Latency{Pair: "postgresql:query"}
-	var aggregators []*trace.Aggregator
+	var aggregators []*trace.Aggregation
 	for _, h := range []*trace.Histogram{
 		trace.Exponential(0, uint64(time.Second)),
 		trace.Limits(int64(time.Millisecond), int64(time.Second)),
 	} {
 		aggregators = append(aggregators,
-			trace.NewAggregator(trace.Aggregation{Latency: statements, Histogram: h}))
+			&trace.Aggregation{Latency: statements, Histogram: h})
 	}
-	opts := &trace.SessionOptions{Aggregators: aggregators}
+	opts := &trace.SessionOptions{Aggregations: aggregators}
 	fmt.Println(opts.Validate())
 	// Output: <nil>
 }
@@ -705,7 +705,7 @@ func TestExamples(t *testing.T) {
 	}{
 		{"Open", ExampleOpen, `(python:import__find__load__start "colorsys"\n)+`},
 		{"Attachment_Skipped", ExampleAttachment_Skipped, `\d+ sites are watched, 0 are skipped\n`},
-		{"NewAggregator", ExampleNewAggregator,
+		{"Aggregation", ExampleAggregation,
 			`([\w.]+ \d+\n)*colorsys 1\n([\w.]+ \d+\n)*0 imports of further modules\n`},
 		{"Latency", ExampleLatency, `\d+ imports, [\d.]+.?s on average, [\d.]+.?s at most\n`},
 		{"Latency_spans", ExampleLatency_spans, `("colorsys" [\d.]+.?s\n)+`},

@@ -3,6 +3,8 @@
 package trace
 
 import (
+	"slices"
+
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/watch"
@@ -56,12 +58,9 @@ func Groups(addresses ...uint64) [][]int {
 	return w.groups(all)
 }
 
-// SessionOf returns the session that has an aggregator.
-func SessionOf(a *Aggregator) *Session { return a.bound.Load().session }
-
 // KeptStacks returns how many stacks the kernel keeps for an aggregation.
-func KeptStacks(a *Aggregator) (n int) {
-	for _, m := range a.bound.Load().stacks {
+func (s *Session) KeptStacks(a *Aggregation) (n int) {
+	for _, m := range s.aggregations[slices.Index(s.opts.Aggregations, a)].stacks {
 		var id uint32
 		var last any
 		for m.NextKey(last, &id) == nil {

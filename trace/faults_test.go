@@ -39,11 +39,11 @@ func TestFaultsOfASession(t *testing.T) {
 	faults := testprog.NewFaults(t)
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		faults.Each(t, func(t *testing.T) (err error) {
-			counted := trace.NewAggregator(trace.Aggregation{Value: "arg0", Sum: true})
+			counted := &trace.Aggregation{Value: "arg0", Sum: true}
 			s, err := trace.Open(usdt.Target{Path: process.path, PID: process.PID},
 				&trace.SessionOptions{Mode: mode, Family: process.PID,
-					Aggregators: []*trace.Aggregator{counted},
-					Events:      &trace.EventOptions{}}, elfnote.Exact("gousdt_test",
+					Aggregations: []*trace.Aggregation{counted},
+					Events:       &trace.EventOptions{}}, elfnote.Exact("gousdt_test",
 					"three"))
 			if err != nil {
 				return err
@@ -62,7 +62,7 @@ func TestFaultsOfASession(t *testing.T) {
 				}
 			}
 			qt.Check(t, qt.Equals(events, 3))
-			snapshot, err := counted.Snapshot()
+			snapshot, err := s.Snapshot(counted)
 			if err != nil {
 				return err
 			}
@@ -130,12 +130,12 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 	kernel := watchPrograms(t)
 
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
-		opts := &trace.SessionOptions{Mode: mode, Aggregators: []*trace.Aggregator{
-			trace.NewAggregator(trace.Aggregation{Value: "arg0", Min: true}),
-			trace.NewAggregator(trace.Aggregation{By: []string{"stack"}}),
-			trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
+		opts := &trace.SessionOptions{Mode: mode, Aggregations: []*trace.Aggregation{
+			&trace.Aggregation{Value: "arg0", Min: true},
+			&trace.Aggregation{By: []string{"stack"}},
+			&trace.Aggregation{Latency: &trace.Latency{
 				Pair: "three..twelve",
-			}}),
+			}},
 		},
 			Events: &trace.EventOptions{StackDepth: 10}}
 		target := usdt.Target{Path: process.path, PID: process.PID}

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -131,16 +132,25 @@ func open(t testing.TB, p *traced, pattern string, opts *trace.SessionOptions) *
 }
 
 // aggregating are options of a session that only aggregates.
-func aggregating(all ...*trace.Aggregator) *trace.SessionOptions {
-	return &trace.SessionOptions{Aggregators: all}
+func aggregating(all ...*trace.Aggregation) *trace.SessionOptions {
+	return &trace.SessionOptions{Aggregations: all}
 }
 
-func snapshot(t testing.TB, a *trace.Aggregator) *trace.Snapshot {
+func snapshot(t testing.TB, a *trace.Aggregation) *trace.Snapshot {
 	t.Helper()
-	s, err := a.Snapshot()
+	s, err := sessionOf(a).Snapshot(a)
 	qt.Assert(t, qt.IsNil(err))
 	return s
 }
+
+// sessionOf returns the last session of newSession that computes an
+// aggregation.
+func sessionOf(a *trace.Aggregation) *trace.Session {
+	s, _ := sessions.Load(a)
+	return s.(*trace.Session)
+}
+
+var sessions sync.Map // by aggregation
 
 func newSession(t testing.TB, opts *trace.SessionOptions) *trace.Session {
 	t.Helper()
@@ -149,6 +159,11 @@ func newSession(t testing.TB, opts *trace.SessionOptions) *trace.Session {
 	s, err := trace.New(opts)
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { qt.Check(t, qt.IsNil(s.Close())) })
+	if opts != nil {
+		for _, a := range opts.Aggregations {
+			sessions.Store(a, s)
+		}
+	}
 	return s
 }
 

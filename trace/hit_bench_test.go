@@ -121,22 +121,22 @@ func BenchmarkSession(b *testing.B) {
 			Delay: 10 * time.Millisecond,
 		}}},
 		{"filtered", trace.SessionOptions{Filter: "pid == 1", Events: &trace.EventOptions{}}},
-		{"count", *aggregating(trace.NewAggregator(trace.Aggregation{}))},
-		{"count=by-pid", *aggregating(trace.NewAggregator(trace.Aggregation{By: []string{"pid"}}))},
+		{"count", *aggregating(&trace.Aggregation{})},
+		{"count=by-pid", *aggregating(&trace.Aggregation{By: []string{"pid"}})},
 		{"count=by-command",
-			*aggregating(trace.NewAggregator(trace.Aggregation{By: []string{"comm"}}))},
+			*aggregating(&trace.Aggregation{By: []string{"comm"}})},
 		{"count=by-stack",
-			*aggregating(trace.NewAggregator(trace.Aggregation{By: []string{"stack"}}))},
+			*aggregating(&trace.Aggregation{By: []string{"stack"}})},
 		{"histogram=1", *aggregating(histogramOf(1))},
 		{"histogram=8", *aggregating(histogramOf(8))},
 		{"histogram=16", *aggregating(histogramOf(16))},
 		{"histogram=8-extremes", *aggregating(extremesOf())},
 		{"histogram=8-by-command", *aggregating(histogramOf(8, "comm"))},
 		{"histogram=8-extremes-by-command", *aggregating(extremesOf("comm"))},
-		{"latency", *aggregating(trace.NewAggregator(trace.Aggregation{
+		{"latency", *aggregating(&trace.Aggregation{
 			Latency:   &trace.Latency{Pair: "none..none"},
 			Histogram: &trace.Histogram{},
-		}))},
+		})},
 	} {
 		b.Run(test.name, func(b *testing.B) {
 			empty := newSubject(b, nil).withProgram(b)
@@ -161,13 +161,13 @@ func BenchmarkSession(b *testing.B) {
 	}
 }
 
-func histogramOf(perDoubling int, by ...string) *trace.Aggregator {
-	return trace.NewAggregator(trace.Aggregation{
+func histogramOf(perDoubling int, by ...string) *trace.Aggregation {
+	return &trace.Aggregation{
 		Value: "pid", Histogram: trace.Exponential(perDoubling, 0), By: by,
-	})
+	}
 }
 
-func extremesOf(by ...string) *trace.Aggregator {
-	return trace.NewAggregator(trace.Aggregation{Value: "pid", Histogram: &trace.Histogram{},
-		Min: true, Max: true, By: by})
+func extremesOf(by ...string) *trace.Aggregation {
+	return &trace.Aggregation{Value: "pid", Histogram: &trace.Histogram{},
+		Min: true, Max: true, By: by}
 }

@@ -31,7 +31,7 @@ func TestHostileContainerThatMakesUpKeys(t *testing.T) {
 	dir, _ := newControlGroup(t)
 	noisy := start(t, "target-pie")
 	modest := noisy.again(t)
-	keys := trace.NewAggregator(trace.Aggregation{By: []string{"tid", "arg0"}, MaxKeys: 4096})
+	keys := &trace.Aggregation{By: []string{"tid", "arg0"}, MaxKeys: 4096}
 	open(t, noisy, "gousdt_test:*", aggregating(keys))
 	group := filepath.Join(dir, "cgroup.procs")
 	qt.Assert(t, qt.IsNil(os.WriteFile(group, fmt.Append(nil, noisy.PID), 0)))

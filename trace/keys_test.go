@@ -30,8 +30,8 @@ func counted(s *trace.Snapshot) (inRows, other uint64) {
 // What a snapshot has is the caller's, who may change it.
 func TestRowsAreTheCallers(t *testing.T) {
 	process := start(t, "target-pie")
-	stacks := trace.NewAggregator(trace.Aggregation{By: []string{"stack", "comm", "arg0"}, Value: "arg0",
-		Histogram: trace.Exponential(8, 1)})
+	stacks := &trace.Aggregation{By: []string{"stack", "comm", "arg0"}, Value: "arg0",
+		Histogram: trace.Exponential(8, 1)}
 	s := open(t, process, "gousdt_test:three", aggregating(stacks))
 	process.Fire("three", 2)
 	before := snapshot(t, stacks)
@@ -63,7 +63,7 @@ func TestRowsAreTheCallers(t *testing.T) {
 func TestSixteenKeys(t *testing.T) {
 	process := start(t, "target-pie")
 	by := append(slices.Repeat([]string{"pid"}, 15), "arg0")
-	keys := trace.NewAggregator(trace.Aggregation{By: by})
+	keys := &trace.Aggregation{By: by}
 	open(t, process, "gousdt_test:three", aggregating(keys))
 	process.Fire("three", 2)
 	s := snapshot(t, keys)
@@ -77,8 +77,8 @@ func TestSixteenKeys(t *testing.T) {
 // What the caller does with a snapshot does not change the next one.
 func TestSnapshotsShareNothing(t *testing.T) {
 	process := start(t, "target-pie")
-	a := trace.NewAggregator(trace.Aggregation{By: []string{"arg0", "comm", "stack"}, Value: "arg0",
-		Histogram: &trace.Histogram{}})
+	a := &trace.Aggregation{By: []string{"arg0", "comm", "stack"}, Value: "arg0",
+		Histogram: &trace.Histogram{}}
 	open(t, process, "gousdt_test:three", aggregating(a))
 	process.Fire("three", 2)
 	want := snapshot(t, a)
@@ -101,14 +101,14 @@ func TestSnapshotsShareNothing(t *testing.T) {
 // There are 300 keys and hits of each.
 func TestKeysOverTheLimitAreOthers(t *testing.T) {
 	process := start(t, "target-pie")
-	keys := trace.NewAggregator(trace.Aggregation{
+	keys := &trace.Aggregation{
 		By:        []string{"arg0"},
 		MaxKeys:   100,
 		Value:     "arg0",
 		Histogram: &trace.Histogram{},
 		Min:       true,
 		Max:       true,
-	})
+	}
 	opts := aggregating(keys)
 	open(t, process, "gousdt_test:specs", opts)
 	process.Fire("specs", 7)
@@ -145,10 +145,11 @@ func TestNothingIsLostWhileKeysAreTaken(t *testing.T) {
 			if histogram != nil {
 				a.Value = "arg0"
 			}
-			cumulative, delta := trace.NewAggregator(a), trace.NewAggregator(a)
+			again := a
+			cumulative, delta := &a, &again
 			few := a
 			few.MaxKeys = 1 // the least room in the kernel
-			crowded := trace.NewAggregator(few)
+			crowded := &few
 			open(t, process, "gousdt_test:specs", aggregating(cumulative, delta, crowded))
 
 			// Threads are new keys again and again, of two processes at once.
@@ -194,10 +195,10 @@ func TestNothingIsLostWhileKeysAreTaken(t *testing.T) {
 
 func TestNormalize(t *testing.T) {
 	process := start(t, "target-pie")
-	a := trace.NewAggregator(trace.Aggregation{
+	a := &trace.Aggregation{
 		By: []string{"str(arg0, 5)", "comm"}, Value: "arg0 & 0", Histogram: &trace.Histogram{},
 		Normalize: func(text string) string { return strings.ToUpper(text[:1]) },
-	})
+	}
 	open(t, process, "gousdt_test:strings", aggregating(a))
 	process.Fire("strings", 3)
 	qt.Assert(t, qt.DeepEquals(rows(snapshot(t, a)), []string{"[H... target-pie] 3 0"}))
@@ -209,8 +210,8 @@ func TestNormalize(t *testing.T) {
 // in the middle of a hit and keys are taken at that moment.
 func TestHitsAreCountedByTheirOwnKeys(t *testing.T) {
 	process := start(t, "target-pie")
-	keys := trace.NewAggregator(trace.Aggregation{By: []string{"tid", "arg0", "comm", "pid", "uid"},
-		MaxKeys: 8192})
+	keys := &trace.Aggregation{By: []string{"tid", "arg0", "comm", "pid", "uid"},
+		MaxKeys: 8192}
 	open(t, process, "gousdt_test:specs", aggregating(keys))
 	const rounds, threads, specs = 20, 16, 300
 	for range rounds {
@@ -232,9 +233,9 @@ func TestKeysOfTheStart(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := startCaller(t, copyOf(t, "calls"))
 		latency := &trace.Latency{Pair: "gousdt_calls:*"}
-		aggregator := func(a trace.Aggregation) *trace.Aggregator {
+		aggregator := func(a trace.Aggregation) *trace.Aggregation {
 			a.Latency = latency
-			return trace.NewAggregator(a)
+			return &a
 		}
 		ids := aggregator(trace.Aggregation{By: []string{"start.arg0"}, Value: "start.arg0",
 			Sum: true, Max: true})
@@ -245,7 +246,7 @@ func TestKeysOfTheStart(t *testing.T) {
 		missing := aggregator(trace.Aggregation{By: []string{"start.arg7"}})
 		times := aggregator(trace.Aggregation{Sum: true})
 		s := newSession(t, &trace.SessionOptions{Mode: mode,
-			Aggregators: []*trace.Aggregator{ids, byText, atEnd, last, missing, times}})
+			Aggregations: []*trace.Aggregation{ids, byText, atEnd, last, missing, times}})
 		attach(t, s, usdt.Target{Path: c.path}, "*", nil)
 		calls := c.call("nested")
 		var sum int64
@@ -290,10 +291,10 @@ func TestKeysOfCallsOfSeveralProbes(t *testing.T) {
 	definitions := &providers.Definitions{}
 	qt.Assert(t, qt.IsNil(definitions.Parse("statement.d", []byte(statementDefinition))))
 	pair := "gousdt_calls:statement"
-	statements := trace.NewAggregator(trace.Aggregation{By: []string{"query"},
-		Latency: &trace.Latency{Pair: pair}})
+	statements := &trace.Aggregation{By: []string{"query"},
+		Latency: &trace.Latency{Pair: pair}}
 	s := newSession(t, &trace.SessionOptions{Definitions: definitions,
-		Aggregators: []*trace.Aggregator{statements}})
+		Aggregations: []*trace.Aggregation{statements}})
 	c := startCaller(t, copyOf(t, "calls"))
 	_, err := s.Attach(usdt.Target{Path: c.path}, nil, patternsOf(t, definitions, pair)...)
 	qt.Assert(t, qt.IsNil(err))

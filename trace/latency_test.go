@@ -24,11 +24,11 @@ func TestLatencyByThread(t *testing.T) {
 		process := start(t, "target-pie")
 		latency := &trace.Latency{
 			Pair: "gousdt_test:three..gousdt_test:twelve"}
-		times := trace.NewAggregator(trace.Aggregation{Latency: latency, Sum: true, Min: true,
-			Max: true})
-		distribution := trace.NewAggregator(trace.Aggregation{
+		times := &trace.Aggregation{Latency: latency, Sum: true, Min: true,
+			Max: true}
+		distribution := &trace.Aggregation{
 			Latency: latency, Histogram: &trace.Histogram{}, By: []string{"comm", "arg0"},
-		})
+		}
 		opts := aggregating(times, distribution)
 		opts.Mode = mode
 		s := open(t, process, "gousdt_test:t[hw]*e", opts)
@@ -75,13 +75,13 @@ func TestLatencyByArgument(t *testing.T) {
 	process := start(t, "target-pie")
 	other := process.again(t)
 	pair := "inlined..specs"
-	var all []*trace.Aggregator
+	var all []*trace.Aggregation
 	for _, l := range []*trace.Latency{
 		{Pair: pair, By: "arg0"},
 		{Pair: pair, By: "arg0=arg0 & 0xff"},
 		{Pair: pair},
 	} {
-		all = append(all, trace.NewAggregator(trace.Aggregation{Latency: l, By: []string{"arg0"}}))
+		all = append(all, &trace.Aggregation{Latency: l, By: []string{"arg0"}})
 	}
 	s := open(t, process, "gousdt_test:*[np]e[dc]*", aggregating(all...))
 	process.Fire("inlined", 1) // starts 1 to 5
@@ -101,10 +101,10 @@ func TestLatencyByArgument(t *testing.T) {
 
 func TestLatencyFilterIsAboutTheEnd(t *testing.T) {
 	process := start(t, "target-pie")
-	a := trace.NewAggregator(trace.Aggregation{
+	a := &trace.Aggregation{
 		Latency: &trace.Latency{Pair: "inlined..specs", By: "arg0"},
 		By:      []string{"arg0"}, Where: "start.arg0 != 2 && duration > 0",
-	})
+	}
 	opts := aggregating(a)
 	opts.Filter = "start.arg1 > -104 && arg0 != 1" // specs has no arg1
 	open(t, process, "gousdt_test:*[np]e[dc]*", opts)
@@ -121,16 +121,16 @@ func TestLatencyNeedsAPair(t *testing.T) {
 		"thre..twelve": `.*: there is no pair of probes thre..twelve \(the names of no two probes end .*`,
 		"base":         `.*there is no pair of probes base .*`,
 	} {
-		a := trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
-			Pair: pair}})
+		a := &trace.Aggregation{Latency: &trace.Latency{
+			Pair: pair}}
 		_, err := trace.Open(usdt.Target{Path: path}, aggregating(a),
 			elfnote.MustParsePattern("gousdt_test:t[hw]*e"))
 		qt.Check(t, qt.ErrorMatches(err, want))
 	}
 	// They may be attached one after the other.
-	s := newSession(t, aggregating(trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
+	s := newSession(t, aggregating(&trace.Aggregation{Latency: &trace.Latency{
 		Pair: "gousdt_test:three..gousdt_test:twelve",
-	}})))
+	}}))
 	attach(t, s, usdt.Target{Path: path}, "three", nil)
 	attach(t, s, usdt.Target{Path: path}, "twelve", nil)
 }
@@ -158,13 +158,13 @@ func TestCallsOfSeveralProbes(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		for _, by := range []string{"", "pid & 0"} {
 			latency := trace.Latency{Pair: pair, By: by}
-			times := trace.NewAggregator(trace.Aggregation{Latency: &latency})
-			changes := trace.NewAggregator(trace.Aggregation{Latency: &latency,
-				Where: `query == "change"`})
-			failed := trace.NewAggregator(trace.Aggregation{Latency: &latency, Where: "failed"})
-			others := trace.NewAggregator(trace.Aggregation{Latency: &latency, Where: "!failed"})
+			times := &trace.Aggregation{Latency: &latency}
+			changes := &trace.Aggregation{Latency: &latency,
+				Where: `query == "change"`}
+			failed := &trace.Aggregation{Latency: &latency, Where: "failed"}
+			others := &trace.Aggregation{Latency: &latency, Where: "!failed"}
 			s := newSession(t, &trace.SessionOptions{Mode: mode, Definitions: definitions,
-				Aggregators: []*trace.Aggregator{times, changes, failed, others},
+				Aggregations: []*trace.Aggregation{times, changes, failed, others},
 				Events: &trace.EventOptions{
 					Captures: []trace.Capture{{Max: 64}},
 					Spans:    []trace.Latency{latency},
@@ -248,8 +248,8 @@ func TestNamesThatCallsLack(t *testing.T) {
 			Probes: []elfnote.Pattern{elfnote.Exact("gousdt_calls", "statement")}}},
 	} {
 		opts := &trace.SessionOptions{Definitions: definitions,
-			Aggregators: []*trace.Aggregator{trace.NewAggregator(test.aggregation)}}
-		qt.Check(t, qt.ErrorMatches(opts.Validate(), `option Aggregators\[0\]: `+test.field+
+			Aggregations: []*trace.Aggregation{&test.aggregation}}
+		qt.Check(t, qt.ErrorMatches(opts.Validate(), `option Aggregations\[0\]: `+test.field+
 			`: .* gousdt_calls:statement has no (relation|name)`))
 	}
 	for field, opts := range map[string]*trace.SessionOptions{
@@ -268,7 +268,7 @@ func TestNamesThatCallsLack(t *testing.T) {
 		{Latency: pair, Value: "start.arg9", Sum: true},
 		{Latency: pair, Where: "!(start.arg9 == 1)"},
 	} {
-		s := newSession(t, aggregating(trace.NewAggregator(aggregation)))
+		s := newSession(t, aggregating(&aggregation))
 		_, err := s.Attach(usdt.Target{Path: copyOf(t, "target-pie")}, nil, patternsOf(t, nil, pair.Pair)...)
 		qt.Check(t, qt.ErrorMatches(err, ".*: gousdt_test:three has no arg9"))
 	}
@@ -335,9 +335,9 @@ func TestMismatchesAreSeen(t *testing.T) {
 		{"elsewhere", "about as many starts have no end as ends have no start: " +
 			"calls may end on another thread, or in another process, than they start on", "arg0", 40},
 	} {
-		times := trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{Pair: pair}})
-		matched := trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{Pair: pair, By: "arg0"}})
-		for _, asked := range []*trace.Aggregator{times, matched} {
+		times := &trace.Aggregation{Latency: &trace.Latency{Pair: pair}}
+		matched := &trace.Aggregation{Latency: &trace.Latency{Pair: pair, By: "arg0"}}
+		for _, asked := range []*trace.Aggregation{times, matched} {
 			s := newSession(t, aggregating(asked))
 			path := copyOf(t, "calls")
 			attach(t, s, usdt.Target{Path: path}, "gousdt_calls:loop*", nil)
@@ -369,8 +369,8 @@ func TestCallsThatEndElsewhereAreSeen(t *testing.T) {
 		"elsewhere": "about as many starts have no end as ends have no start: " +
 			"calls may end on another thread, or in another process, than they start on",
 	} {
-		opts := aggregating(trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
-			Pair: "gousdt_calls:read"}}))
+		opts := aggregating(&trace.Aggregation{Latency: &trace.Latency{
+			Pair: "gousdt_calls:read"}})
 		opts.Definitions = definitions
 		s := newSession(t, opts)
 		path := copyOf(t, "calls")

@@ -65,7 +65,7 @@ func TestMembersOfStructures(t *testing.T) {
 			paths, values := passed(t, p)
 			qt.Assert(t, qt.IsTrue(len(paths) > 15))
 			opts := &trace.SessionOptions{Definitions: requests(t), Events: &trace.EventOptions{}}
-			var keys []*trace.Aggregator
+			var keys []*trace.Aggregation
 			var want []string
 			for i, member := range paths {
 				opts.Events.Captures = append(opts.Events.Captures, trace.Capture{Arg: member})
@@ -77,10 +77,10 @@ func TestMembersOfStructures(t *testing.T) {
 				if strings.HasPrefix(values[i], `"`) {
 					key = "str(" + member + ")"
 				}
-				keys = append(keys, trace.NewAggregator(trace.Aggregation{By: []string{key}}))
+				keys = append(keys, &trace.Aggregation{By: []string{key}})
 				want = append(want, fmt.Sprintf("[%s] 2 ?", strings.Trim(values[i], `"`)))
 			}
-			opts.Aggregators = keys
+			opts.Aggregations = keys
 			s := newSession(t, opts)
 			attach(t, s, usdt.Target{Path: path, PID: p.PID}, "members:request", nil)
 			for range 2 {
@@ -138,11 +138,11 @@ func TestMembersInConditions(t *testing.T) {
 // A call has the members of its start.
 func TestMembersAtTheStartOfACall(t *testing.T) {
 	p := startFile(t, testprog.Path(t, "members"))
-	by := trace.NewAggregator(trace.Aggregation{
+	by := &trace.Aggregation{
 		Latency: &trace.Latency{Pair: "members:request..members:request"},
-		By:      []string{"str(start.request->path)", "start.request->connection->fd"}})
+		By:      []string{"str(start.request->path)", "start.request->connection->fd"}}
 	open(t, p, "members:request", &trace.SessionOptions{Definitions: requests(t),
-		Aggregators: []*trace.Aggregator{by}})
+		Aggregations: []*trace.Aggregation{by}})
 	passed(t, p)
 	passed(t, p)
 	qt.Check(t, qt.DeepEquals(rows(snapshot(t, by)), []string{"[/index.html -7] 1 ?"}))
@@ -198,8 +198,8 @@ func TestMembersThatAreNotKnown(t *testing.T) {
 		{
 			Events: &trace.EventOptions{
 				Captures: []trace.Capture{{Arg: "request->id"}, {Arg: "request->idd"}}}},
-		{Aggregators: []*trace.Aggregator{trace.NewAggregator(trace.Aggregation{
-			By: []string{"request->path"}})},
+		{Aggregations: []*trace.Aggregation{&trace.Aggregation{
+			By: []string{"request->path"}}},
 			Events: &trace.EventOptions{}},
 	} {
 		opts.Definitions = requests(t)

@@ -57,7 +57,7 @@ type model struct {
 	random      *rand.Rand
 	mode        usdt.Mode
 	session     *trace.Session
-	hits, calls *trace.Aggregator
+	hits, calls *trace.Aggregation
 	watch       *watch.Watch
 	watched     [2]string // the paths of the files
 
@@ -107,14 +107,14 @@ func TestSessionIsAsItsModel(t *testing.T) {
 // live is the life of one session.
 func (m *model) live() {
 	t := m.t
-	m.hits = trace.NewAggregator(trace.Aggregation{By: []string{"cookie"}})
-	m.calls = trace.NewAggregator(trace.Aggregation{By: []string{"cookie"}, Latency: &trace.Latency{
-		Pair: "gousdt_test:three..gousdt_test:twelve"}})
+	m.hits = &trace.Aggregation{By: []string{"cookie"}}
+	m.calls = &trace.Aggregation{By: []string{"cookie"}, Latency: &trace.Latency{
+		Pair: "gousdt_test:three..gousdt_test:twelve"}}
 	for range 3 {
 		m.begin()
 	}
 	m.session = newSession(t, &trace.SessionOptions{Mode: m.mode, Events: &trace.EventOptions{},
-		Aggregators: []*trace.Aggregator{m.hits, m.calls}})
+		Aggregations: []*trace.Aggregation{m.hits, m.calls}})
 	var err error
 	options := func(*proc.ProcessFile) usdt.AttachOptions { return usdt.AttachOptions{Cookie: m.next()} }
 	m.watch, err = trace.WatchSessions(&watch.Options{PerProcess: true, Filter: only(m.watched[1])},

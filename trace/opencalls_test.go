@@ -113,8 +113,8 @@ func TestOpenCallsThatCount(t *testing.T) {
 	} {
 		for name, opts := range map[string]*trace.SessionOptions{
 			"of events": {Filter: test.filter, Events: &trace.EventOptions{Spans: everyCall}},
-			"of an aggregation": aggregating(trace.NewAggregator(trace.Aggregation{
-				Latency: &everyCall[0], Where: test.filter})),
+			"of an aggregation": aggregating(&trace.Aggregation{
+				Latency: &everyCall[0], Where: test.filter}),
 		} {
 			t.Run(test.filter+" "+name, func(t *testing.T) {
 				s := newSession(t, opts)
@@ -258,8 +258,8 @@ func TestExecEndsCalls(t *testing.T) {
 // Calls that exec has ended are losses, also after their probes are detached.
 func TestCallsEndedByExecStayLost(t *testing.T) {
 	p := start(t, "target-pie")
-	s := newSession(t, aggregating(trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
-		Pair: "gousdt_test:three..gousdt_test:twelve"}})))
+	s := newSession(t, aggregating(&trace.Aggregation{Latency: &trace.Latency{
+		Pair: "gousdt_test:three..gousdt_test:twelve"}}))
 	a := attach(t, s, usdt.Target{Path: p.path}, "gousdt_test:t*", nil)
 	p.Fire("three", 3)
 	p.Exec()

@@ -60,14 +60,14 @@ type SessionOptions struct {
 	Containers *container.Cgroups
 
 	// Events says which hits become events, and what an event contains. Nil
-	// stands for the zero EventOptions if there are no Aggregators. Otherwise
+	// stands for the zero EventOptions if there are no Aggregations. Otherwise
 	// it stands for no events: sites that no aggregation is about are not
 	// attached then.
 	Events *EventOptions
 
-	// Aggregators are the aggregations that the session computes in the kernel
+	// Aggregations are the aggregations that the session computes in the kernel
 	// over many hits.
-	Aggregators []*Aggregator
+	Aggregations []*Aggregation
 }
 
 // EventOptions say which hits become events, and what an event contains.
@@ -140,8 +140,9 @@ type EventOptions struct {
 
 // Sampling says which hits become events. The zero value is all of them. The
 // hits are chosen at random, after the Filter, and Event.Weight is the number
-// of hits that an event stands for. Aggregators see all hits. Losses.NotSampled
-// counts the hits that became no event. Set one of the fields at most.
+// of hits that an event stands for. Aggregations see all hits.
+// Losses.NotSampled counts the hits that became no event. Set one of the fields
+// at most.
 type Sampling struct {
 	// Every makes about one hit in that many an event, up to 2^30. 0 and 1 make
 	// every hit an event.
@@ -171,7 +172,7 @@ func (o *SessionOptions) events() (options EventOptions, sent bool) {
 	if o.Events != nil {
 		return *o.Events, true
 	}
-	return options, len(o.Aggregators) == 0
+	return options, len(o.Aggregations) == 0
 }
 
 // known returns the definitions, nil for none.
@@ -205,9 +206,9 @@ func (o *SessionOptions) defined(name string, patterns []elfnote.Pattern) (text,
 	}
 	events, _ := o.events()
 	latencies := slices.Clone(events.Spans)
-	for _, a := range o.Aggregators {
-		if a != nil && a.definition.Latency != nil {
-			latencies = append(latencies, *a.definition.Latency)
+	for _, a := range o.Aggregations {
+		if a != nil && a.Latency != nil {
+			latencies = append(latencies, *a.Latency)
 		}
 	}
 	for i := range latencies {

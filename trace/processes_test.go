@@ -51,10 +51,10 @@ func TestControlGroupsAreToldApart(t *testing.T) {
 	dir, id := newControlGroup(t)
 	process := start(t, "target-pie")
 	other := process.again(t)
-	counts := trace.NewAggregator(trace.Aggregation{By: []string{"cgroup"},
-		Where: fmt.Sprintf("cgroup == %d", id)})
+	counts := &trace.Aggregation{By: []string{"cgroup"},
+		Where: fmt.Sprintf("cgroup == %d", id)}
 	s := open(t, process, "gousdt_test:three",
-		&trace.SessionOptions{Aggregators: []*trace.Aggregator{counts}, Containers: new(container.Cgroups),
+		&trace.SessionOptions{Aggregations: []*trace.Aggregation{counts}, Containers: new(container.Cgroups),
 			Events: &trace.EventOptions{}})
 	join := func(dir string) {
 		err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, process.PID), 0)
@@ -91,10 +91,10 @@ func TestHostileContainerNames(t *testing.T) {
 	defer containers.Close()
 	costs := testprog.StartCosts(t)
 	process := start(t, "target-pie")
-	counts := trace.NewAggregator(trace.Aggregation{By: []string{"container"}})
-	inside := trace.NewAggregator(trace.Aggregation{Where: `container == "` + id[:12] + `"`})
+	counts := &trace.Aggregation{By: []string{"container"}}
+	inside := &trace.Aggregation{Where: `container == "` + id[:12] + `"`}
 	open(t, process, "gousdt_test:three", &trace.SessionOptions{
-		Aggregators: []*trace.Aggregator{counts, inside}, Containers: containers,
+		Aggregations: []*trace.Aggregation{counts, inside}, Containers: containers,
 	})
 	for i, group := range []string{victim, forged, filepath.Dir(dir)} {
 		err := os.WriteFile(filepath.Join(group, "cgroup.procs"), fmt.Append(nil, process.PID), 0)
@@ -123,12 +123,12 @@ func TestContainersHaveNames(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer containers.Close()
 	process := start(t, "target-pie")
-	counts := trace.NewAggregator(trace.Aggregation{By: []string{"container"}})
-	inside := trace.NewAggregator(trace.Aggregation{Where: `container == "` + id[:6] + `"`})
-	outside := trace.NewAggregator(trace.Aggregation{Where: `container != "` + id + `"`})
+	counts := &trace.Aggregation{By: []string{"container"}}
+	inside := &trace.Aggregation{Where: `container == "` + id[:6] + `"`}
+	outside := &trace.Aggregation{Where: `container != "` + id + `"`}
 	opts := &trace.SessionOptions{
-		Aggregators: []*trace.Aggregator{counts, inside, outside},
-		Containers:  containers,
+		Aggregations: []*trace.Aggregation{counts, inside, outside},
+		Containers:   containers,
 	}
 	open(t, process, "gousdt_test:three", opts)
 	for i, group := range []string{outer, inner, filepath.Dir(dir)} {
@@ -141,8 +141,8 @@ func TestContainersHaveNames(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(rows(snapshot(t, inside)), []string{"[] 3 ?"}))
 	qt.Check(t, qt.DeepEquals(rows(snapshot(t, outside)), []string{"[] 4 ?"}))
 
-	_, err = trace.New(&trace.SessionOptions{Aggregators: []*trace.Aggregator{
-		trace.NewAggregator(trace.Aggregation{By: []string{"container"}}),
+	_, err = trace.New(&trace.SessionOptions{Aggregations: []*trace.Aggregation{
+		&trace.Aggregation{By: []string{"container"}},
 	}})
 	qt.Check(t, qt.ErrorMatches(err, `.*By: the key "container" needs SessionOptions.Containers`))
 	missing := &trace.SessionOptions{Filter: `container == "fedc"`, Containers: containers}
@@ -197,7 +197,7 @@ func testInNamespace(t *testing.T, path string) {
 	filtered := open(t, process, "three",
 		&trace.SessionOptions{Filter: fmt.Sprintf("pid == %d && tid == %[1]d", process.PID)})
 	all := open(t, process, "three", nil)
-	byPID := trace.NewAggregator(trace.Aggregation{By: []string{"pid"}})
+	byPID := &trace.Aggregation{By: []string{"pid"}}
 	open(t, process, "three", aggregating(byPID))
 	fmt.Println(attached)
 	_, err := os.Stdin.Read(make([]byte, 1)) // the process outside has hit the probe
@@ -265,9 +265,9 @@ func TestFamilyFollowsForks(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		p := start(t, "target-pie")
 		other := p.again(t)
-		counted := trace.NewAggregator(trace.Aggregation{By: []string{"pid"}})
+		counted := &trace.Aggregation{By: []string{"pid"}}
 		s := open(t, p, "gousdt_test:three", &trace.SessionOptions{
-			Mode: mode, Family: p.PID, Aggregators: []*trace.Aggregator{counted},
+			Mode: mode, Family: p.PID, Aggregations: []*trace.Aggregation{counted},
 			Events: &trace.EventOptions{},
 		})
 		p.Fire("three", 1)

@@ -367,12 +367,12 @@ func TestVariablesOfPrograms(t *testing.T) {
 		t.Run(program, func(t *testing.T) {
 			path, file := copyWithProbes(t, program)
 			p := startFile(t, path)
-			text := trace.NewAggregator(trace.Aggregation{By: []string{"str(global.gousdt_greeting, 5)",
-				"global.global_u8"}, Value: "global.global_s32 & 0xff", Sum: true})
+			text := &trace.Aggregation{By: []string{"str(global.gousdt_greeting, 5)",
+				"global.global_u8"}, Value: "global.global_s32 & 0xff", Sum: true}
 			s := newSession(t, &trace.SessionOptions{
 				Filter: `global.gousdt_greeting == "hello, gousdt" && global.global_u8 == 200 &&
 					global.global_word & 0xff == arg3 & 0xff`,
-				Aggregators: []*trace.Aggregator{text},
+				Aggregations: []*trace.Aggregation{text},
 				Events: &trace.EventOptions{
 					Captures: []trace.Capture{{Arg: "global.gousdt_greeting"}, {Arg: "global.global_s32"}}},
 			})
@@ -406,11 +406,11 @@ func TestVariablesOfStrippedPrograms(t *testing.T) {
 // are 300 kinds of sites.
 func TestVariablesAtManySites(t *testing.T) {
 	p := start(t, "target-pie")
-	ones := trace.NewAggregator(trace.Aggregation{By: []string{"global.global_u8"}})
-	texts := trace.NewAggregator(trace.Aggregation{By: []string{"str(global.gousdt_greeting)"}})
+	ones := &trace.Aggregation{By: []string{"global.global_u8"}}
+	texts := &trace.Aggregation{By: []string{"str(global.gousdt_greeting)"}}
 	s := open(t, p, "gousdt_test:specs", &trace.SessionOptions{
-		Filter:      `global.gousdt_greeting == "hello, gousdt"`,
-		Aggregators: []*trace.Aggregator{ones, texts},
+		Filter:       `global.gousdt_greeting == "hello, gousdt"`,
+		Aggregations: []*trace.Aggregation{ones, texts},
 		Events: &trace.EventOptions{
 			Captures: []trace.Capture{{Arg: "global.gousdt_greeting"}}},
 	})

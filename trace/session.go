@@ -109,7 +109,7 @@ func New(opts *SessionOptions) (*Session, error) {
 		attachments: ledgers{of: make(map[*Attachment]*ledger)}}
 	if opts != nil {
 		s.opts = *opts
-		s.opts.Aggregators = slices.Clone(opts.Aggregators)
+		s.opts.Aggregations = slices.Clone(opts.Aggregations)
 	}
 	if s.opts.Containers != nil {
 		s.containers = s.opts.Containers.IDs
@@ -129,10 +129,7 @@ func New(opts *SessionOptions) (*Session, error) {
 	if s.mode == usdt.ModeMulti {
 		s.programs.template.AttachType = ebpf.AttachTraceUprobeMulti
 	}
-	if err = s.createMaps(); err == nil {
-		err = s.bindAggregators()
-	}
-	if err != nil {
+	if err = s.createMaps(); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -229,11 +226,12 @@ func (s *Session) Attachments() []*Attachment {
 // Detach closes all attachments at once, ends all watches, and lets the
 // iteration over events end after the events that have been sent already.
 // Attach fails from then on. Events, Losses and Stats, and the snapshots of
-// aggregators, work until [Session.Close].
+// aggregations, work until [Session.Close].
 //
-// Aggregators have the hits until Detach is called. Events still come while the
-// kernel detaches, which takes 10 ms to minutes, see [usdt.Link.Close]. Detach
-// waits for calls of Attach as [usdt.Manager.Close] does, with its error.
+// Aggregations have the hits until Detach is called. Events still come while
+// the kernel detaches, which takes 10 ms to minutes, see [usdt.Link.Close].
+// Detach waits for calls of Attach as [usdt.Manager.Close] does, with its
+// error.
 func (s *Session) Detach() error {
 	s.endAggregations()
 	return s.detach()

@@ -146,7 +146,7 @@ func TestCloseForgetsSites(t *testing.T) {
 		return site.Value() != nil
 	}
 	t.Run("without events", func(t *testing.T) {
-		a := trace.NewAggregator(trace.Aggregation{})
+		a := &trace.Aggregation{}
 		s := newSession(t, aggregating(a))
 		site := closed(t, s)
 		testneeds.Await(t, 10*time.Second, "the site is forgotten", func() bool { // by goroutines, too
@@ -155,7 +155,7 @@ func TestCloseForgetsSites(t *testing.T) {
 		qt.Check(t, qt.Equals(snapshot(t, a).Rows[0].Count, 5))
 	})
 	t.Run("as keys", func(t *testing.T) {
-		a := trace.NewAggregator(trace.Aggregation{By: []string{"site"}})
+		a := &trace.Aggregation{By: []string{"site"}}
 		s := newSession(t, aggregating(a))
 		qt.Check(t, qt.IsTrue(remembered(closed(t, s))))
 		qt.Check(t, qt.HasLen(snapshot(t, a).Rows, 5))
@@ -363,7 +363,7 @@ func TestOpenErrors(t *testing.T) {
 			Events: &trace.EventOptions{Delay: -1}},
 			"option Delay: -1ns is negative"},
 		{usdt.Target{Path: path}, "none",
-			*aggregating(trace.NewAggregator(trace.Aggregation{By: []string{"arg0"}})),
+			*aggregating(&trace.Aggregation{By: []string{"arg0"}}),
 			".*nothing can be measured: gousdt_test:none has no arg0"},
 	} {
 		_, err := trace.Open(test.target, &test.opts, elfnote.MustParsePattern(test.pattern))
@@ -393,11 +393,11 @@ func TestAttachFiltersSites(t *testing.T) {
 // instructions than a jump can reach over.
 func TestAttachSeveralPrograms(t *testing.T) {
 	process := start(t, "target-pie")
-	var all []*trace.Aggregator
+	var all []*trace.Aggregation
 	for range 10 {
-		all = append(all, trace.NewAggregator(trace.Aggregation{
+		all = append(all, &trace.Aggregation{
 			Value: "arg0", Sum: true, Min: true, Max: true, By: []string{"arg0", "comm", "pid"},
-		}))
+		})
 	}
 	opts := aggregating(all...)
 	opts.Filter = "arg0 < 60"
@@ -472,28 +472,28 @@ func TestSessionIsClosedAtAnyTime(t *testing.T) {
 	process := startCaller(t, copyOf(t, "calls"))
 	type action struct {
 		name string
-		do   func(*trace.Session, *trace.Aggregator) error
+		do   func(*trace.Session, *trace.Aggregation) error
 	}
-	attach := action{"Attach", func(s *trace.Session, _ *trace.Aggregator) error {
+	attach := action{"Attach", func(s *trace.Session, _ *trace.Aggregation) error {
 		_, err := s.Attach(usdt.Target{Path: process.path, PID: process.pid}, nil,
 			elfnote.MustParsePattern("gousdt_calls:outer*"))
 		return err
 	}}
-	watching := action{"Watch", func(s *trace.Session, _ *trace.Aggregator) error {
+	watching := action{"Watch", func(s *trace.Session, _ *trace.Aggregation) error {
 		w, err := s.Watch(&watch.Options{Filter: only(process.path)}, nil)
 		if err != nil {
 			return err
 		}
 		return errors.Join(w.SyncAll(t.Context()), w.Close())
 	}}
-	snapshot := action{"Snapshot", func(s *trace.Session, a *trace.Aggregator) error {
-		_, err := a.Snapshot()
+	snapshot := action{"Snapshot", func(s *trace.Session, a *trace.Aggregation) error {
+		_, err := s.Snapshot(a)
 		_, lost := s.Losses()
 		_, cost := s.Stats()
 		return errors.Join(err, lost, cost)
 	}}
-	detach := action{"Detach", func(s *trace.Session, _ *trace.Aggregator) error { return s.Detach() }}
-	closing := action{"Close", func(s *trace.Session, _ *trace.Aggregator) error { return s.Close() }}
+	detach := action{"Detach", func(s *trace.Session, _ *trace.Aggregation) error { return s.Detach() }}
+	closing := action{"Close", func(s *trace.Session, _ *trace.Aggregation) error { return s.Close() }}
 
 	for _, test := range []struct {
 		mode          usdt.Mode
@@ -521,9 +521,9 @@ func TestSessionIsClosedAtAnyTime(t *testing.T) {
 			}
 			var longest time.Duration
 			for part := range parts + 1 {
-				a := trace.NewAggregator(trace.Aggregation{Value: "arg0", Min: true, By: []string{"pid"}})
+				a := &trace.Aggregation{Value: "arg0", Min: true, By: []string{"pid"}}
 				s := newSession(t, &trace.SessionOptions{Mode: test.mode,
-					Aggregators: []*trace.Aggregator{a},
+					Aggregations: []*trace.Aggregation{a},
 					Events: &trace.EventOptions{
 						Spans: []trace.Latency{{Pair: "gousdt_calls:*"}}}})
 				check := func(name string, err error) {

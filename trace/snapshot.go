@@ -16,8 +16,8 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
-// A Snapshot is the result of an [Aggregator] from one moment to another. It is
-// the caller's own, to keep and to change.
+// A Snapshot is the result of an [Aggregation] from one moment to another. It
+// is the caller's own, to keep and to change.
 type Snapshot struct {
 	// Start is when the session was made or the rows were last taken, and Time
 	// when the snapshot was made.
@@ -72,44 +72,43 @@ type Row struct {
 	buckets   tracing.Buckets   // of the histogram, by their numbers
 }
 
-// Snapshot returns the result since the session was made, or since the last
-// [Session.Take]. After the session was closed it returns os.ErrClosed.
+// Snapshot returns the result of one of SessionOptions.Aggregations since the
+// session was made, or since the last [Session.Take]. After the session was
+// closed it returns os.ErrClosed.
 //
 // A hit is in a snapshot as a whole or not at all. The kernel takes some
 // milliseconds for that.
-func (a *Aggregator) Snapshot() (*Snapshot, error) {
-	bound := a.bound.Load()
-	if bound == nil {
-		return nil, errors.New("the aggregator has no session: put it into SessionOptions.Aggregators")
-	}
-	snapshots, err := bound.session.snapshots(false, bound)
+func (s *Session) Snapshot(of *Aggregation) (*Snapshot, error) {
+	snapshots, err := s.snapshots(false, of)
 	if err != nil {
 		return nil, err
 	}
 	return snapshots[0], nil
 }
 
-// Take returns the snapshots of aggregators, of one moment and in the same
+// Take returns the snapshots of aggregations, of one moment and in the same
 // order, and has them begin again: each hit is in one of the snapshots that
 // Take returns, and there is room for other keys. Without arguments it takes
-// those of all SessionOptions.Aggregators. A hit that counts for several of
+// those of all SessionOptions.Aggregations. A hit that counts for several of
 // them is in the snapshots of all, or will be in the next ones of all. If one
 // cannot be read none begins again, and the hits are in the next snapshots.
-func (s *Session) Take(of ...*Aggregator) ([]*Snapshot, error) {
-	some := s.aggregations
-	if len(of) > 0 {
-		some = make([]*aggregation, len(of))
+func (s *Session) Take(of ...*Aggregation) ([]*Snapshot, error) {
+	if len(of) == 0 {
+		of = s.opts.Aggregations
 	}
-	for i, a := range of {
-		if some[i] = a.bound.Load(); some[i] == nil || some[i].session != s {
-			return nil, fmt.Errorf("argument %d: the aggregator is none of this session", i)
-		}
-	}
-	return s.snapshots(true, some...)
+	return s.snapshots(true, of...)
 }
 
-func (s *Session) snapshots(anew bool, some ...*aggregation) ([]*Snapshot, error) {
-	all := make([]*Snapshot, len(some))
+func (s *Session) snapshots(anew bool, of ...*Aggregation) ([]*Snapshot, error) {
+	some, all := make([]*aggregation, len(of)), make([]*Snapshot, len(of))
+	for i, a := range of {
+		n := slices.Index(s.opts.Aggregations, a)
+		if n < 0 {
+			return nil, errors.New("the session does not compute this aggregation: " +
+				"put it into SessionOptions.Aggregations")
+		}
+		some[i] = s.aggregations[n]
+	}
 	err := s.use(func() error {
 		locked, unlock := s.lock(some...)
 		defer unlock()

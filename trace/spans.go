@@ -314,7 +314,7 @@ func (s *definition) checkHits(filter *expr.Node) error {
 		func(a *aggregation) bool { return a.Latency == nil }); {
 	case !filter.IsOfSpan():
 	case i >= 0:
-		return &tracing.OptionError{Field: "Aggregators", Index: i, Err: errOfHits}
+		return &tracing.OptionError{Field: "Aggregations", Index: i, Err: errOfHits}
 	case s.plan.Events != nil && len(s.events.Spans) == 0:
 		return optionError("Events", fmt.Errorf("there are no Spans: %w", errOfHits))
 	}

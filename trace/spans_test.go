@@ -181,8 +181,8 @@ func TestSpansThatFail(t *testing.T) {
 		const failed = 11 // the last of which goes on to its end
 		for _, by := range []trace.Latency{{}, {By: "arg0=arg1"}} {
 			by.Pair = "gousdt_calls:query|aborted"
-			ends := trace.NewAggregator(trace.Aggregation{Latency: &by, By: []string{"probe"}})
-			s := newSession(t, &trace.SessionOptions{Mode: mode, Aggregators: []*trace.Aggregator{ends},
+			ends := &trace.Aggregation{Latency: &by, By: []string{"probe"}}
+			s := newSession(t, &trace.SessionOptions{Mode: mode, Aggregations: []*trace.Aggregation{ends},
 				Events: &trace.EventOptions{Spans: []trace.Latency{by}}})
 			c := startCaller(t, copyOf(t, "calls"))
 			attach(t, s, usdt.Target{Path: c.path}, "*", nil)
@@ -225,12 +225,12 @@ func TestSpansThatFail(t *testing.T) {
 func TestSpansThatAreFiltered(t *testing.T) {
 	c := startCaller(t, copyOf(t, "calls"))
 	const limit = 200 * time.Microsecond
-	slow := trace.NewAggregator(trace.Aggregation{Latency: &everyCall[0], By: []string{"probe"},
-		Sum: true, Where: "duration > 200us"})
+	slow := &trace.Aggregation{Latency: &everyCall[0], By: []string{"probe"},
+		Sum: true, Where: "duration > 200us"}
 	s := newSession(t, &trace.SessionOptions{
-		Aggregators: []*trace.Aggregator{slow},
-		Filter:      `duration > 100us && !(start.arg1 == "x") && str(start.arg1, 5) == "outer" && arg0 == -1`,
-		Events:      &trace.EventOptions{Spans: everyCall},
+		Aggregations: []*trace.Aggregation{slow},
+		Filter:       `duration > 100us && !(start.arg1 == "x") && str(start.arg1, 5) == "outer" && arg0 == -1`,
+		Events:       &trace.EventOptions{Spans: everyCall},
 	})
 	attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:*", nil)
 	calls := c.call("recursive")

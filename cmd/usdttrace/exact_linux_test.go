@@ -167,16 +167,16 @@ func TestWhatIsMeasuredBeginsWhenAllIsAttached(t *testing.T) {
 	testprog.RequireBPF(t)
 	p := startTarget(t, "target-pie")
 	latency := trace.Latency{Pair: "gousdt_test:three..gousdt_test:twelve"}
-	ends := trace.NewAggregator(trace.Aggregation{Latency: &latency})
-	hits := trace.NewAggregator(trace.Aggregation{})
-	opts := &trace.SessionOptions{Aggregators: []*trace.Aggregator{ends, hits}}
+	ends := &trace.Aggregation{Latency: &latency}
+	hits := &trace.Aggregation{}
+	opts := &trace.SessionOptions{Aggregations: []*trace.Aggregation{ends, hits}}
 	session, err := trace.Open(usdt.Target{Path: p.path}, opts,
 		elfnote.MustParsePattern("gousdt_test:t[hw]*e"))
 	qt.Assert(t, qt.IsNil(err))
 	defer session.Close()
 	tr := &tracer{prepared: prepared{options: &options{},
 		messages: commandline.NewMessages("usdttrace", io.Discard)},
-		opened: opened{session: session, asked: []*aggregation{{aggregator: ends}, {aggregator: hits}}},
+		opened: opened{session: session, asked: []*aggregation{{inKernel: ends}, {inKernel: hits}}},
 		ended:  ended{done: make(chan struct{})}}
 	tr.ctx, tr.end = context.WithCancel(context.Background())
 	p.Fire("twelve", 10) // ends without a start
@@ -195,7 +195,7 @@ func TestWhatIsMeasuredBeginsWhenAllIsAttached(t *testing.T) {
 		// the time that beginning takes.
 		qt.Check(t, qt.IsFalse(snapshot.Start.Before(tr.began.time)))
 		qt.Check(t, qt.IsTrue(snapshot.Time.Sub(snapshot.Start) <= tr.took()))
-		if a.aggregator == hits {
+		if a.inKernel == hits {
 			qt.Assert(t, qt.HasLen(snapshot.Rows, 1))
 			qt.Check(t, qt.Equals(snapshot.Rows[0].Count, 5))
 		}

@@ -80,12 +80,12 @@ func (t *tracer) named(err error) error {
 		flag = "rate"
 	case option.Field == "Captures" && option.Index >= 0:
 		flag = captureFlag(&t.options.captures[option.Index])
-	case option.Field == "Aggregators":
+	case option.Field == "Aggregations":
 		asked := slices.DeleteFunc(slices.Clone(t.asked),
-			func(a *aggregation) bool { return a.aggregator == nil })
+			func(a *aggregation) bool { return a.inKernel == nil })
 		flag = asked[option.Index].kind
 	}
-	// The error may be about a field of the aggregator, or of its latency.
+	// The error may be about a field of the aggregation, or of its latency.
 	for depth := 1; errors.As(option.Err, &option); depth++ {
 		switch {
 		case depth == 1 && option.Field == "By":

@@ -542,8 +542,8 @@ func (t *tracer) openSession() error {
 	opts := &trace.SessionOptions{Mode: o.mode, Filter: o.filter(),
 		Definitions: (*providers.Definitions)(t.targets.definitions)}
 	for _, a := range t.asked {
-		if a.aggregator != nil {
-			opts.Aggregators = append(opts.Aggregators, a.aggregator)
+		if a.inKernel != nil {
+			opts.Aggregations = append(opts.Aggregations, a.inKernel)
 		}
 	}
 	if !o.aggregates() || o.fromEvents() {
@@ -784,16 +784,16 @@ func (t *tracer) printRows() error {
 // read returns the rows of aggregations: with --interval, those of tables are
 // of the hits since the last call, up to the same moment.
 func (t *tracer) read(some ...*aggregation) ([]*trace.Snapshot, error) {
-	var aggregators []*trace.Aggregator
+	var inKernel []*trace.Aggregation
 	for _, a := range some {
-		if t.anew(a) && a.aggregator != nil {
-			aggregators = append(aggregators, a.aggregator)
+		if t.anew(a) && a.inKernel != nil {
+			inKernel = append(inKernel, a.inKernel)
 		}
 	}
 	var taken []*trace.Snapshot
-	if len(aggregators) > 0 {
+	if len(inKernel) > 0 {
 		var err error
-		if taken, err = t.session.Take(aggregators...); err != nil {
+		if taken, err = t.session.Take(inKernel...); err != nil {
 			return nil, err
 		}
 	}
@@ -811,7 +811,7 @@ func (t *tracer) read(some ...*aggregation) ([]*trace.Snapshot, error) {
 		case anew:
 			snapshot, taken = taken[0], taken[1:]
 		default:
-			snapshot, err = a.aggregator.Snapshot()
+			snapshot, err = t.session.Snapshot(a.inKernel)
 		}
 		if err != nil {
 			return nil, err

@@ -199,10 +199,10 @@ func (t *tracer) hasHits() bool {
 		return true
 	}
 	for _, a := range t.asked {
-		if a.aggregator == nil {
+		if a.inKernel == nil {
 			continue
 		}
-		if snapshot, err := a.aggregator.Snapshot(); err != nil || len(rowsOf(snapshot)) > 0 {
+		if snapshot, err := t.session.Snapshot(a.inKernel); err != nil || len(rowsOf(snapshot)) > 0 {
 			return true
 		}
 	}

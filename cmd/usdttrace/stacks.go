@@ -215,7 +215,7 @@ func (t *tracer) newSamples() *samples {
 		s.profile = t.newProfile(sum)
 	}
 	for _, a := range t.asked {
-		if a.aggregator == nil {
+		if a.inKernel == nil {
 			a.rows = &eventRows{tracer: t, sum: a.Sum, of: make(map[string]*trace.Row)}
 			s.tables = append(s.tables, a.rows)
 		}
@@ -333,7 +333,7 @@ func label(e *trace.Event, by string) string {
 	return v.String()
 }
 
-// snapshot returns copies of the rows, the largest first, as an aggregator
+// snapshot returns copies of the rows, the largest first, as an aggregation
 // does. If anew is set, counting begins anew.
 func (s *eventRows) snapshot(anew bool, maxKeys int) *trace.Snapshot {
 	s.mu.Lock()

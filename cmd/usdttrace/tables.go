@@ -41,12 +41,12 @@ const defaultMaxKeys = 16_384
 // or here if it is made of events.
 type aggregation struct {
 	trace.Aggregation
-	aggregator *trace.Aggregator // nil if it is made of events
-	rows       *eventRows        // else nil
-	kind       string
-	title      string
-	duration   bool // the values are nanoseconds
-	drawn      bool // each row is a histogram
+	inKernel *trace.Aggregation // nil if it is made of events
+	rows     *eventRows         // else nil
+	kind     string
+	title    string
+	duration bool // the values are nanoseconds
+	drawn    bool // each row is a histogram
 
 	// The hits read so far: all, those of keys without a row, and of these
 	// those that found no room in the kernel.
@@ -109,7 +109,7 @@ func (o *options) aggregations() (all []*aggregation) {
 			continue
 		}
 		a.MaxKeys = cmp.Or(a.MaxKeys, defaultMaxKeys)
-		a.aggregator = trace.NewAggregator(a.Aggregation)
+		a.inKernel = &a.Aggregation
 	}
 	return all
 }

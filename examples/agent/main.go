@@ -42,13 +42,13 @@ const statement = "postgresql:statement"
 
 // statements returns what is measured: the time of each statement, in a
 // histogram for each container.
-func statements() *trace.Aggregator {
-	return trace.NewAggregator(trace.Aggregation{
+func statements() *trace.Aggregation {
+	return &trace.Aggregation{
 		Latency:   &trace.Latency{Pair: statement},
 		Histogram: &trace.Histogram{},
 		By:        []string{"container"},
 		MaxKeys:   1000, // containers; all others are in one row
-	})
+	}
 }
 
 func run(ctx context.Context, out io.Writer, interval time.Duration) error {
@@ -66,9 +66,9 @@ func run(ctx context.Context, out io.Writer, interval time.Duration) error {
 		return err
 	}
 	session, err := trace.New(&trace.SessionOptions{
-		Definitions: definitions,
-		Aggregators: []*trace.Aggregator{times}, // alone: nothing is sent for a statement
-		Containers:  cgroups,
+		Definitions:  definitions,
+		Aggregations: []*trace.Aggregation{times}, // alone: nothing is sent for a statement
+		Containers:   cgroups,
 	})
 	if err != nil {
 		return err

@@ -286,12 +286,11 @@ func sessionOptions(where string, events *trace.EventOptions) *trace.SessionOpti
 		Containers: new(container.Cgroups), Events: events}
 }
 
-// aggregating returns the options of a session that computes aggregations. The
-// aggregator of each has its index.
+// aggregating returns the options of a session that computes aggregations.
 func aggregating(all ...trace.Aggregation) *trace.SessionOptions {
 	opts := sessionOptions("", nil)
 	for _, a := range all {
-		opts.Aggregators = append(opts.Aggregators, trace.NewAggregator(a))
+		opts.Aggregations = append(opts.Aggregations, &a)
 	}
 	return opts
 }
@@ -326,7 +325,7 @@ func ofOption(err error, attributes ...string) error {
 	}
 	name := optionFields[option.Field]
 	switch {
-	case option.Field == "By" && outer != nil && outer.Field != "Aggregators":
+	case option.Field == "By" && outer != nil && outer.Field != "Aggregations":
 		name = "match_by"
 	case option.Field == "By" && option.Index >= 0 && option.Index < len(attributes):
 		name += "." + attributes[option.Index]

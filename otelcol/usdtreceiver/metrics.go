@@ -41,9 +41,8 @@ type metric struct {
 	options *trace.SessionOptions
 	terms   []attribute
 
-	source     *source
-	aggregator *trace.Aggregator
-	hits       *atomic.Uint64 // of its item
+	source *source
+	hits   *atomic.Uint64 // of its item
 
 	limit     int
 	known     map[seriesID]*series // the one of all over the limit has an empty ID
@@ -226,13 +225,12 @@ func (r *usdtReceiver) startMetrics() error {
 		all = append(all, m.aggregation)
 	}
 	if len(aggregated) > 0 {
-		opts := aggregating(all...)
-		s, err := r.open("metrics", opts, items...)
+		s, err := r.open("metrics", aggregating(all...), items...)
 		if err != nil {
 			return err
 		}
 		for i, m := range aggregated {
-			m.source, m.aggregator, m.hits = s, opts.Aggregators[i], s.items[i].hits
+			m.source, m.hits = s, s.items[i].hits
 		}
 	}
 	r.collectors = append(r.collectors, collector{"metrics", r.collectMetrics})

@@ -23,7 +23,7 @@ import (
 
 // exporter sums what it takes, for a protocol with cumulative histograms.
 type exporter struct {
-	values *trace.Aggregator
+	values *trace.Aggregation
 	count  uint64
 	sum    trace.ExponentialHistogram
 }
@@ -51,12 +51,12 @@ func main() {
 }
 
 func run(ctx context.Context, host proc.FS, command string) error {
-	exported := &exporter{values: trace.NewAggregator(trace.Aggregation{
-		Value: "arg0", Histogram: trace.Exponential(8, 1)})}
+	exported := &exporter{values: &trace.Aggregation{
+		Value: "arg0", Histogram: trace.Exponential(8, 1)}}
 	session, err := trace.New(&trace.SessionOptions{
-		Definitions: providers.Builtin(),
-		Events:      &trace.EventOptions{Sampling: trace.Sampling{PerSecond: 1000}},
-		Aggregators: []*trace.Aggregator{exported.values},
+		Definitions:  providers.Builtin(),
+		Events:       &trace.EventOptions{Sampling: trace.Sampling{PerSecond: 1000}},
+		Aggregations: []*trace.Aggregation{exported.values},
 	})
 	if err != nil {
 		return err
