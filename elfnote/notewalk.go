@@ -40,7 +40,8 @@ type probeWalk struct {
 	pad    int    // the alignment of the current section less one
 	next   int    // where in data the next note starts
 
-	relocator *elffile.Relocator // nil if there is nothing to relocate
+	relocations map[uint64]elffile.Relocation // of the current section, by offset
+	left        int                           // how many more may be read
 
 	probeNote // the current one
 
@@ -74,21 +75,14 @@ func (f *File) noteSize() int {
 // walkProbes returns a walk over the probes of the file. It must be closed.
 func (f *File) walkProbes() probeWalk {
 	b := elffile.NewBuffer()
-	var relocator *elffile.Relocator
-	if f.isObject() {
-		relocator = f.read().NewRelocator(maxRelocations)
-	}
 	return probeWalk{file: f, words: f.read().Words, sections: f.read().ProbeNotes,
 		size: uint64(f.noteSize()), pooled: b, buffer: b[:],
-		probeNote: probeNote{index: -1}, relocator: relocator}
+		probeNote: probeNote{index: -1}, left: maxRelocations}
 }
 
 // close gives the buffer back. Nothing may use its memory any more. It returns
 // the errors of sections that could not be read.
 func (w *probeWalk) close() error {
-	if w.relocator != nil {
-		w.relocator.Close()
-	}
 	w.pooled.Free()
 	w.pooled, w.buffer, w.data = nil, nil, nil
 	return errors.Join(w.errs...)
@@ -207,8 +201,8 @@ func (w *probeWalk) nextSection() bool {
 		w.sections = w.sections[1:]
 		w.data, w.next, w.pad = nil, 0, int(elffile.NoteAlign(s.Align))-1
 		w.offset, w.start, w.end = s.Offset, s.Offset, s.Offset+s.Size
-		if w.relocator != nil {
-			w.relocator.Start(s)
+		if w.file.isObject() {
+			w.relocations = w.file.elf.Relocations(s, &w.left)
 		}
 		if err := w.check(s); err != nil {
 			w.fail(err)
@@ -249,7 +243,7 @@ func (w *probeWalk) readDescriptor(b []byte) error {
 	word := w.words.Size()
 	w.location, w.base = w.words.Address(b), w.words.Address(b[word:])
 	w.semaphore = w.words.Address(b[2*word:])
-	if w.relocator != nil {
+	if w.relocations != nil {
 		w.relocate()
 	}
 	if w.base != w.file.elf.ProbeBase && w.base != 0 && w.file.elf.HasProbeBase {
@@ -291,7 +285,7 @@ func (w *probeWalk) readDescriptor(b []byte) error {
 func (w *probeWalk) relocate() {
 	at := w.offset + uint64(w.descriptor) - w.start
 	for _, address := range []*uint64{&w.location, &w.base, &w.semaphore} {
-		if value, ok := w.relocator.Value(at, *address); ok {
+		if value, ok := w.relocations[at].Address(w.words, *address); ok {
 			*address = value
 		}
 		at += uint64(w.words.Size())

@@ -100,7 +100,7 @@ func readDebugInfo(f *debuginfo.File, until time.Time) (*debugInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := newDebugInfo(data, f.Moved())
+	d, err := newDebugInfo(data, f.Moved)
 	if err != nil {
 		return nil, err
 	}

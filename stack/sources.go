@@ -85,12 +85,12 @@ func (f *file) lineFiles(areWanted bool) func(debug *debuginfo.File) *lineFile {
 		switch {
 		case !areWanted:
 		case debug != nil && hasDebugInfo(debug) && buildID != "":
-			path := debug.Name()
+			path := debug.Name
 			open := func() *debuginfo.File {
 				opened, _ := debuginfo.Open(path) // nil with an error
 				return opened
 			}
-			return &lineFile{owner: owner, open: open, buildID: buildID, moved: debug.Moved()}
+			return &lineFile{owner: owner, open: open, buildID: buildID, moved: debug.Moved}
 		case file != nil && hasDebugInfo(file):
 			return &lineFile{owner: owner, elf: file, buildID: buildID,
 				open: func() *debuginfo.File { return open(mapped).elf }}
@@ -279,7 +279,7 @@ func (f *lineFile) read(elf *debuginfo.File, limit time.Duration) *debugInfo {
 	if id, _ := opened.BuildID(); id != f.buildID {
 		return nil
 	}
-	opened.SetMoved(f.moved)
+	opened.Moved = f.moved
 	info, _ := read(opened) // nil with an error
 	return info
 }

@@ -84,7 +84,7 @@ func TestSymbolsOfADebugFileHaveTheAddressesOfTheFile(t *testing.T) {
 				got, err := f.Symbol("counter")
 				qt.Assert(t, qt.IsNil(err))
 				qt.Assert(t, qt.Equals(got.Value, address(0x40)))
-				qt.Assert(t, qt.Equals(f.Moved(), test.moved))
+				qt.Assert(t, qt.Equals(f.Moved, test.moved))
 				got, err = f.Symbol("absolute")
 				qt.Assert(t, qt.IsNil(err))
 				qt.Assert(t, qt.Equals(got.Value, 0x50))

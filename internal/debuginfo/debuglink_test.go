@@ -96,7 +96,7 @@ func TestDebugFileIsFoundByItsName(t *testing.T) {
 				}
 				qt.Assert(t, qt.IsNil(err))
 				defer found.Close()
-				qt.Check(t, qt.Equals(found.Name(), at))
+				qt.Check(t, qt.Equals(found.Name, at))
 
 			})
 		})
@@ -205,7 +205,7 @@ func TestDebugFileIsFoundInTheCacheOfDebuginfod(t *testing.T) {
 			found, err := f.FindDebugFile("")
 			qt.Assert(t, qt.IsNil(err))
 			defer found.Close()
-			qt.Check(t, qt.Equals(found.Name(), at))
+			qt.Check(t, qt.Equals(found.Name, at))
 		})
 	}
 }

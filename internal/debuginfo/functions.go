@@ -49,7 +49,7 @@ type Function struct {
 // headers: up to 2 GiB. Compressed sections count with their unpacked size.
 func (f *File) FunctionBytes() int {
 	total := uint64(0)
-	for _, table := range f.SymbolTables() {
+	for _, table := range f.SymbolTables {
 		if table.Kind != elf.SHT_NULL {
 			total += min(unpackedSize(&table), math.MaxInt32/4)
 			if strings, err := f.LinkedSection(table); err == nil {
@@ -57,7 +57,7 @@ func (f *File) FunctionBytes() int {
 			}
 		}
 	}
-	if f.SymbolTables()[0].Kind == elf.SHT_NULL {
+	if f.SymbolTables[0].Kind == elf.SHT_NULL {
 		s, _ := f.goSection()
 		total += min(s.Size, maxUnpacked)
 	}
@@ -74,7 +74,7 @@ func (f *File) FunctionBytes() int {
 func (f *File) Functions() (*Functions, error) {
 	all := new(Functions)
 	var errs []error
-	for _, table := range f.SymbolTables() {
+	for _, table := range f.SymbolTables {
 		functions, err := f.readFunctions(table)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("functions in %v: %w", table.Kind, err))
@@ -82,7 +82,7 @@ func (f *File) Functions() (*Functions, error) {
 			all.tables = append(all.tables, functions)
 		}
 	}
-	if f.SymbolTables()[0].Kind == elf.SHT_NULL && f.HasGoTable() {
+	if f.SymbolTables[0].Kind == elf.SHT_NULL && f.HasGoTable() {
 		if table, err := f.GoTable(); err != nil {
 			errs = append(errs, err)
 		} else {

@@ -36,16 +36,9 @@ func (f *File) Adopt(debug *File) (err error) {
 	if got, err := debug.BuildID(); err == nil && want != "" && got != want {
 		return fmt.Errorf("%w: build ID %s, not %s", ErrOtherBuildID, got, want)
 	}
-	debug.symbols.moved, err = f.distance(debug)
+	debug.Moved, err = f.distance(debug)
 	return err
 }
-
-// Moved returns, for a debug file f, by how much the addresses of the file it
-// belongs to are above those of f.
-func (f *File) Moved() uint64 { return f.symbols.moved }
-
-// SetMoved sets what Moved returns.
-func (f *File) SetMoved(distance uint64) { f.symbols.moved = distance }
 
 // distance returns by how much the addresses of f are above those of its debug
 // file.
@@ -71,7 +64,7 @@ const (
 // ErrCompressed, or an error of the reader.
 func (f *File) BuildID() (string, error) {
 	var places []Section
-	if s := f.section(buildIDSection); s.Size > 0 && s.Kind == elf.SHT_NOTE {
+	if s := f.Section(buildIDSection); s.Size > 0 && s.Kind == elf.SHT_NOTE {
 		if s.Flags&elf.SHF_COMPRESSED != 0 {
 			return "", fmt.Errorf("section .note.gnu.build-id: %w", ErrCompressed)
 		}

@@ -33,7 +33,7 @@ func (f *File) PLTGOT() (uint64, error) {
 	if f.HasCode() {
 		switch d := f.readDynamic(); {
 		case d.hasGOT:
-			return f.Words.Moved(d.got, f.symbols.moved), nil
+			return f.Words.Moved(d.got, f.Moved), nil
 		case d.err != nil:
 			return 0, d.err
 		}
@@ -42,8 +42,8 @@ func (f *File) PLTGOT() (uint64, error) {
 	if !errors.Is(err, ErrSymbolNotFound) {
 		return symbol.Value, err
 	}
-	if got := f.section(gotSection).Address; got != 0 {
-		return f.Words.Moved(got, f.symbols.moved), nil
+	if got := f.Section(gotSection).Address; got != 0 {
+		return f.Words.Moved(got, f.Moved), nil
 	}
 	return 0, ErrNoPLTGOT
 }

@@ -55,10 +55,17 @@ type File struct {
 	// its error ends that. It must be set before the File is used.
 	Late func() error
 
+	Name string // the path given to Open, or that of the *os.File given to New
+
+	// Moved is, for a debug file, by how much the addresses of the file it
+	// belongs to are above its own. Those of its symbols are moved.
+	Moved uint64
+
+	SymbolTables [2]Section // .symtab and .dynsym, of type SHT_NULL if there is none
+
 	reader io.ReaderAt
 	closer io.Closer // nil if the caller closes the reader
 	close  sync.Once
-	name   string
 
 	noteSegments []Section // PT_NOTE
 	dynamic      Segment   // PT_DYNAMIC
@@ -99,11 +106,11 @@ func Open(path string) (*File, error) {
 func New(r io.ReaderAt) (*File, error) {
 	f := &File{reader: r}
 	if file, ok := r.(*os.File); ok {
-		f.name = file.Name()
+		f.Name = file.Name()
 	}
 	if err := f.readHeaders(); err != nil {
-		if f.name != "" {
-			err = fmt.Errorf("%s: %w", f.name, err)
+		if f.Name != "" {
+			err = fmt.Errorf("%s: %w", f.Name, err)
 		}
 		return nil, err
 	}
@@ -138,10 +145,6 @@ func (f *File) OSFile() *os.File {
 	return file
 }
 
-// Name returns the path given to Open, or the name of the *os.File given to
-// New, or "".
-func (f *File) Name() string { return f.name }
-
 // ReadAt implements io.ReaderAt.
 func (f *File) ReadAt(p []byte, off int64) (int, error) {
 	if f.Late != nil {
@@ -155,9 +158,7 @@ func (f *File) ReadAt(p []byte, off int64) (int, error) {
 // Over returns a file of the same byte order and word size, whose contents are
 // data: a part of f that was unpacked. Its symbols are moved as those of f.
 func (f *File) Over(data []byte) *File {
-	over := &File{Words: f.Words, Late: f.Late, reader: bytes.NewReader(data)}
-	over.symbols.moved = f.symbols.moved
-	return over
+	return &File{Words: f.Words, Late: f.Late, Moved: f.Moved, reader: bytes.NewReader(data)}
 }
 
 // Class returns ELFCLASS32 or ELFCLASS64.

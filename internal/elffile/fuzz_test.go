@@ -129,9 +129,9 @@ func FuzzDebugFile(f *testing.F) {
 		}
 		linked, err := alone.Symbol(symbol)
 		if err != nil || found.Value != linked.Value &&
-			found.Value != debug.Words.Moved(linked.Value, debug.symbols.moved) {
+			found.Value != debug.Words.Moved(linked.Value, debug.Moved) {
 			t.Errorf("%#x, not %#x (%v) moved by %#x", found.Value, linked.Value, err,
-				debug.symbols.moved)
+				debug.Moved)
 		}
 	})
 }

@@ -201,10 +201,10 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 			code = code || s.Kind != elf.SHT_NOBITS
 		}
 		switch {
-		case s.Kind == elf.SHT_SYMTAB && f.symbols.static.Kind == elf.SHT_NULL:
-			f.symbols.static = s
-		case s.Kind == elf.SHT_DYNSYM && f.symbols.dynamic.Kind == elf.SHT_NULL:
-			f.symbols.dynamic = s
+		case s.Kind == elf.SHT_SYMTAB && f.SymbolTables[0].Kind == elf.SHT_NULL:
+			f.SymbolTables[0] = s
+		case s.Kind == elf.SHT_DYNSYM && f.SymbolTables[1].Kind == elf.SHT_NULL:
+			f.SymbolTables[1] = s
 		}
 		rest := names[min(uint64(s.name), uint64(len(names))):]
 		name, _, ends := strings.Cut(rest[:min(len(rest), longestName+1)], "\x00")
@@ -235,6 +235,9 @@ func (f *File) keep(name string, s Section) {
 		f.ProbeBase, f.HasProbeBase = s.Address, true
 	default:
 		if i := slices.Index(namedSections[:], name); i >= 0 {
+			if s.Kind == elf.SHT_NOBITS {
+				s.Size = 0
+			}
 			f.named[i] = s
 		}
 	}
@@ -256,15 +259,6 @@ const (
 // Section returns one of these sections by its name. Its size is 0 if the file
 // does not have it, or not its contents.
 func (f *File) Section(name string) Section {
-	s := f.section(name)
-	if s.Kind == elf.SHT_NOBITS {
-		return Section{}
-	}
-	return s
-}
-
-// section is Section with those that have no contents in the file.
-func (f *File) section(name string) Section {
 	if i := slices.Index(namedSections[:], name); i >= 0 {
 		return f.named[i]
 	}

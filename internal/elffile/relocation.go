@@ -4,21 +4,22 @@ package elffile
 
 import "debug/elf"
 
-// Relocator computes the addresses that a linker would store in a section of an
-// object file, if all sections were at address 0. An address is the value of a
-// symbol plus an addend. The addend is in the relocation or, on some machines,
-// in the section.
-type Relocator struct {
-	window  *window
-	entries table  // the relocations of the section
-	inPlace bool   // addends are in the section (SHT_REL)
-	next    uint64 // index of the next relocation
-	kind    uint32 // type of a relocation that stores an address as it is
-	left    int    // how many relocations may still be read
+// A Relocation is a place in a section of an object file where a linker stores
+// an address: the value of a symbol plus an addend. The addend is in the
+// relocation or, on some machines, in the section.
+type Relocation struct {
+	value   uint64 // with the addend, if that is not in the section
+	inPlace bool   // the addend is in the section
+	isKnown bool   // it stores an address as it is
+}
 
-	symbols table
-	symbol  uint64 // the last one that was read, and its value
-	value   uint64
+// Address returns the address that a linker would store, where the section has
+// the number stored. ok is false if it stores none.
+func (r Relocation) Address(w Words, stored uint64) (address uint64, ok bool) {
+	if r.inPlace {
+		return w.Moved(r.value, stored), r.isKnown
+	}
+	return r.value, r.isKnown
 }
 
 // addressRelocations are the types of relocations that store an address as it
@@ -34,94 +35,69 @@ var addressRelocations = map[elf.Machine][2]uint32{
 	elf.EM_LOONGARCH: {uint32(elf.R_LARCH_32), uint32(elf.R_LARCH_64)},
 }
 
-// NewRelocator returns a Relocator for the sections of ProbeNotes, nil if the
-// file has no relocations that are understood. It reads at most left
-// relocations. It must be closed.
-func (f *File) NewRelocator(left int) *Relocator {
-	kind, size := addressRelocations[f.Machine][0], symbolSize32
+// Relocations returns the relocations of one of ProbeNotes by their offsets in
+// it, as if all sections were at address 0. It is empty if they are of another
+// form than the machine's. It reads at most left relocations, and takes them off
+// left.
+func (f *File) Relocations(s Section, left *int) map[uint64]Relocation {
+	section, symbols, word := f.relocations[s.number], f.SymbolTables[0], f.Words.Size()
+	wanted, symbolSize := addressRelocations[f.Machine][0], symbolSize32
 	if f.Words.Wide {
-		kind, size = addressRelocations[f.Machine][1], symbolSize64
+		wanted, symbolSize = addressRelocations[f.Machine][1], symbolSize64
 	}
-	symbols := f.symbols.static
-	if kind == 0 || symbols.record != uint64(size) || symbols.Flags&elf.SHF_COMPRESSED != 0 {
+	inPlace, size := section.Kind == elf.SHT_REL, 2*word
+	if !inPlace {
+		size += word
+	}
+	if wanted == 0 || symbols.record != uint64(symbolSize) || section.record != uint64(size) ||
+		(symbols.Flags|section.Flags)&elf.SHF_COMPRESSED != 0 {
 		return nil
 	}
-	return &Relocator{window: newWindow(f), kind: kind, left: left,
-		symbols: table{symbols.Offset, size, symbols.Size / uint64(size)}}
-}
-
-// Start begins with a section. Its relocations are ignored if they are of
-// another form than the machine's.
-func (r *Relocator) Start(s Section) {
-	relocations := r.window.file.relocations[s.number]
-	size := 2 * r.window.file.Words.Size()
-	if r.inPlace = relocations.Kind == elf.SHT_REL; !r.inPlace {
-		size = size / 2 * 3
-	}
-	r.entries, r.next = table{}, 0
-	if relocations.record == uint64(size) && relocations.Flags&elf.SHF_COMPRESSED == 0 {
-		r.entries = table{relocations.Offset, size, relocations.Size / uint64(size)}
-	}
-}
-
-// Close frees the Relocator's buffer.
-func (r *Relocator) Close() { r.window.close() }
-
-// Value returns the address that a linker would store at an offset of the
-// section, which now has the number stored. ok is false if no relocation stores
-// one there. Offsets must be asked for in ascending order, which is that of the
-// relocations.
-func (r *Relocator) Value(offset, stored uint64) (value uint64, ok bool) {
-	w := r.window.file.Words
-	for ; r.next < r.entries.count; r.next++ {
-		if r.left == 0 {
-			return 0, false
-		}
-		r.left--
-		b, err := r.window.record(r.entries, r.next)
+	entries := table{section.Offset, size, section.Size / uint64(size)}
+	w := newWindow(f)
+	defer w.close()
+	all := make(map[uint64]Relocation)
+	var last, value uint64 // symbol, of which number 0 means none, and its value
+	for i := uint64(0); i < entries.count && *left > 0; i++ {
+		*left--
+		b, err := w.record(entries, i)
 		if err != nil {
-			return 0, false
+			break
 		}
-		switch at := w.Address(b); {
-		case at > offset:
-			return 0, false
-		case at < offset:
+		at := f.Words.Address(b)
+		if _, twice := all[at]; twice {
 			continue
 		}
-		r.next++
-		symbol, kind := uint64(w.Uint32(b[4:])>>8), w.Uint32(b[4:])&0xff
-		if w.Wide {
-			symbol, kind = w.Uint64(b[8:])>>32, uint32(w.Uint64(b[8:]))
+		symbol, kind := uint64(f.Words.Uint32(b[4:])>>8), f.Words.Uint32(b[4:])&0xff
+		if f.Words.Wide {
+			symbol, kind = f.Words.Uint64(b[8:])>>32, uint32(f.Words.Uint64(b[8:]))
 		}
-		addend := stored
-		if !r.inPlace {
-			addend = w.Address(b[2*w.Size():])
+		r := Relocation{inPlace: inPlace, isKnown: kind == wanted}
+		if r.isKnown && symbol != last {
+			last = symbol
+			if value, r.isKnown = f.symbolValue(symbol); !r.isKnown {
+				last = 0
+			}
 		}
-		if kind != r.kind || !r.read(symbol) {
-			return 0, false
+		if r.value = value; !inPlace {
+			r.value = f.Words.Moved(value, f.Words.Address(b[2*word:]))
 		}
-		return w.Moved(r.value, addend), true
+		all[at] = r
 	}
-	return 0, false
+	return all
 }
 
-// read sets value to that of a symbol, and reports whether it could.
-func (r *Relocator) read(symbol uint64) bool {
-	if symbol == r.symbol {
-		return true // also for number 0, which means no symbol
-	}
-	if symbol >= r.symbols.count {
-		return false
-	}
-	f := r.window.file
+// symbolValue returns the value of a symbol of .symtab, and reports whether it
+// could be read.
+func (f *File) symbolValue(symbol uint64) (value uint64, ok bool) {
+	size := f.SymbolTables[0].record
 	var buffer [symbolSize64]byte
-	b := buffer[:r.symbols.size]
-	if f.ReadFull(b, r.symbols.offset+symbol*uint64(r.symbols.size)) != nil {
-		return false
+	if symbol >= f.SymbolTables[0].Size/size ||
+		f.ReadFull(buffer[:size], f.SymbolTables[0].Offset+symbol*size) != nil {
+		return 0, false
 	}
-	r.symbol, r.value = symbol, uint64(f.Words.Uint32(b[4:]))
 	if f.Words.Wide {
-		r.value = f.Words.Uint64(b[8:])
+		return f.Words.Uint64(buffer[8:]), true
 	}
-	return true
+	return uint64(f.Words.Uint32(buffer[4:])), true
 }

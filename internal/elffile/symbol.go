@@ -12,9 +12,6 @@ import (
 
 // symbols are the symbols of a file.
 type symbols struct {
-	static, dynamic Section // .symtab and .dynsym, of type SHT_NULL if there is none
-	moved           uint64  // see Moved
-
 	mutex sync.Mutex
 	known map[string]*symbol // results for the names that were looked up
 	work  uint64             // of these look-ups, see maxSymbolWork
@@ -104,7 +101,7 @@ func (f *File) lookUp(names []string) {
 			wanted[name] = s
 		}
 	}
-	for _, table := range []Section{f.symbols.static, f.symbols.dynamic} {
+	for _, table := range f.SymbolTables {
 		if len(wanted) == 0 {
 			return
 		}
@@ -188,11 +185,6 @@ const (
 	symbolSize32 = 16
 	symbolSize64 = 24
 )
-
-// SymbolTables returns .symtab and .dynsym, of type SHT_NULL if there is none.
-func (f *File) SymbolTables() [2]Section {
-	return [2]Section{f.symbols.static, f.symbols.dynamic}
-}
 
 // SymbolTable returns the size of a symbol in bytes, and the section of the
 // symbols' names. The size is 0 if there is no table, or there are no names.
@@ -281,7 +273,7 @@ func (f *File) definition(b []byte) (s symbol, ok bool) {
 		return s, true // the value is no address: prelink does not move it
 	}
 	if in != elf.SHN_ABS { // absolute values do not move
-		s.value = w.Moved(s.value, f.symbols.moved)
+		s.value = w.Moved(s.value, f.Moved)
 	}
 	return s, true
 }

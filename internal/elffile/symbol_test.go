@@ -100,7 +100,7 @@ func TestSymbolHasTypeAndVisibility(t *testing.T) {
 			Other:   byte(elf.STV_PROTECTED),
 			Section: 1, Value: 0x10, Size: 8,
 		}))
-		f.symbols.moved = 0x1000
+		f.Moved = 0x1000
 		got, err = f.Symbol("variable")
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(got, elf.Symbol{
