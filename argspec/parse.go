@@ -317,12 +317,7 @@ func isNameStart(c byte) bool { return isLetter(c) || c == '_' || c == '.' || c 
 func isNamePart(c byte) bool { return isNameStart(c) || isDigit(c) || c == '$' }
 
 // peek returns the next byte, 0 at the end.
-func (s *scanner) peek() byte {
-	if s.pos < len(s.text) {
-		return s.text[s.pos]
-	}
-	return 0
-}
+func (s *scanner) peek() byte { return s.peekAt(0) }
 
 // peekAt returns the byte n places on, 0 past the end.
 func (s *scanner) peekAt(n int) byte {

@@ -235,7 +235,7 @@ func (s *Selection) limitedTo(layout *sitespec.Layout) *Selection {
 	return limited
 }
 
-// A loadedProgram is what the kernel says of a program: asking takes 100 µs.
+// A loadedProgram is what a program does. Asking the kernel takes 100 µs.
 type loadedProgram struct {
 	reads   bool // it looks specs up
 	callsOn bool // it may reach another program, which may look specs up
@@ -267,7 +267,7 @@ func (m *Manager) loadedProgram(prog *ebpf.Program) (loadedProgram, error) {
 	ids, _ := info.MapIDs()
 	others, calls := m.askMaps(info.Name, ids)
 	known = loadedProgram{reads: slices.Contains(ids, m.specs.id), callsOn: calls || m.extended,
-		sleeps: m.sleepers[info.Name]}
+		sleeps: m.programs[info.Name].sleeps}
 	if !known.reads && others {
 		return loadedProgram{}, fmt.Errorf("program %s was loaded without this Manager's maps: pass Manager."+
 			"CollectionOptions() to CollectionSpec.LoadAndAssign or NewCollectionWithOptions", info.Name)
@@ -301,8 +301,8 @@ func (m *Manager) askMaps(name string, ids []ebpf.MapID) (others, calls bool) {
 		}
 		opened, err := ebpf.NewMapFromID(id)
 		if err != nil {
-			calls, known := m.callers[name]
-			return m.readers[name], calls || !known
+			named, known := m.programs[name]
+			return named.reads, named.callsOn || !known
 		}
 		calls = calls || opened.Type() == ebpf.ProgramArray
 		info, err := opened.Info()

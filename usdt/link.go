@@ -326,11 +326,9 @@ func (s *Selection) checkSemaphores(mode Mode) (refused map[int]error, err error
 	return refused, nil
 }
 
-var (
-	errMiscounted = errors.New("two writable segments of the file share the page of its semaphore " +
-		"(as lld and mold link it), and in a process that starts later the kernel would count in the " +
-		"wrong one: attach to each process after it has started, by its PID or by a watch")
-)
+var errMiscounted = errors.New("two writable segments of the file share the page of its semaphore " +
+	"(as lld and mold link it), and in a process that starts later the kernel would count in the " +
+	"wrong one: attach to each process after it has started, by its PID or by a watch")
 
 // awaitStarted waits until the kernel counts the semaphore of a site where the
 // process reads it: the dynamic linker has mapped the whole file, and made the

@@ -62,12 +62,10 @@ type ManagerOptions struct {
 // the garbage collector detaches what nothing refers to.
 type Manager struct {
 	mode     Mode
-	readers  map[string]bool // whether a program looks specs up, by its name, also cut
-	callers  map[string]bool // likewise: whether it makes tail calls
-	extended bool            // the collection has a program that replaces functions
-	sleepers map[string]bool // likewise: whether it may sleep
-	specs    *specTable      // nil where the object does not use the header
-	slots    *slots          // likewise, and in other modes than ModeSingleIPMap
+	programs map[string]loadedProgram // of the collection, by their names, also cut
+	extended bool                     // the collection has a program that replaces functions
+	specs    *specTable               // nil where the object does not use the header
+	slots    *slots                   // likewise, and in other modes than ModeSingleIPMap
 
 	attaching attaching.Files
 
@@ -124,12 +122,8 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 		}
 	}
 
-	m := &Manager{
-		mode:    mode,
-		readers: make(map[string]bool), callers: make(map[string]bool), sleepers: make(map[string]bool),
-		open: make(map[*Link]struct{}), done: make(chan struct{}),
-		loaded: make(map[weak.Pointer[ebpf.Program]]loadedProgram),
-	}
+	m := &Manager{mode: mode, programs: make(map[string]loadedProgram), open: make(map[*Link]struct{}),
+		done: make(chan struct{}), loaded: make(map[weak.Pointer[ebpf.Program]]loadedProgram)}
 	makeHeaderFunctionsStatic(spec)
 	if err := setCookieVariables(spec); err != nil {
 		return nil, err
@@ -272,10 +266,10 @@ func (m *Manager) preparePrograms(spec *ebpf.CollectionSpec, opts *ManagerOption
 			return ins.Reference() == specMapName
 		})
 		calls := attaching.HasTailCall(prog.Instructions)
-		for _, known := range []string{prog.Name, kernelName(prog.Name)} {
-			m.readers[known] = m.readers[known] || reads
-			m.callers[known] = m.callers[known] || calls
-			m.sleepers[known] = m.sleepers[known] || isSleepable(prog)
+		for _, name := range []string{prog.Name, kernelName(prog.Name)} {
+			one := m.programs[name] // another with the same name when it is cut
+			m.programs[name] = loadedProgram{one.reads || reads, one.callsOn || calls,
+				one.sleeps || isSleepable(prog)}
 		}
 		if m.slots != nil && reads && !isSleepable(prog) {
 			var err error

@@ -61,18 +61,11 @@ const (
 
 // String returns "auto", "multi+cookie", "single+cookie" or "single+ip".
 func (m Mode) String() string {
-	switch m {
-	case ModeAuto:
-		return "auto"
-	case ModeMulti:
-		return "multi+cookie"
-	case ModeSingle:
-		return "single+cookie"
-	case ModeSingleIPMap:
-		return "single+ip"
-	default:
-		return fmt.Sprintf("Mode(%d)", uint8(m))
+	names := [...]string{"auto", "multi+cookie", "single+cookie", "single+ip"}
+	if int(m) < len(names) {
+		return names[m]
 	}
+	return fmt.Sprintf("Mode(%d)", uint8(m))
 }
 
 // Resolve asks the running kernel, by trying, whether it has a mode, and
@@ -132,8 +125,8 @@ func askKernel() (k kernelModes, err error) {
 		}
 		return err == nil, err
 	}
-	if k.cookie, err = supported(features.HaveProgramHelper(ebpf.Kprobe,
-		asm.FnGetAttachCookie)); err != nil {
+	k.cookie, err = supported(features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie))
+	if err != nil {
 		return k, explain("asking for BPF cookies", err)
 	}
 	// This must be asked before any multi link is tried: an older kernel
@@ -147,8 +140,7 @@ func askKernel() (k kernelModes, err error) {
 	return k, err
 }
 
-// pidFilter keeps the answer of rightPIDFilter.
-var pidFilter struct {
+var pidFilter struct { // the answer of rightPIDFilter
 	sync.Mutex
 	known, right bool
 }

@@ -40,8 +40,7 @@ func (f *File) Adopt(debug *File) (err error) {
 	return err
 }
 
-// distance returns by how much the addresses of f are above those of its debug
-// file.
+// distance returns what debug.Moved is for a debug file of f.
 func (f *File) distance(debug *File) (uint64, error) {
 	switch {
 	case f.HasProbeBase && debug.HasProbeBase:

@@ -24,11 +24,8 @@ type dynamics struct {
 // i386 code, SYM@GOTOFF in an argument is relative to it. The address is
 // DT_PLTGOT of the dynamic section. Without that entry, as in a static program
 // and a separate debug file, it is the symbol _GLOBAL_OFFSET_TABLE_, else the
-// section .got.plt, at whose start i386 linkers put the table.
-//
-// It fails with ErrNoPLTGOT if none of these exists, with ErrTruncated or
-// ErrTooLarge if the dynamic section is unreadable, with the errors of Symbol
-// other than ErrSymbolNotFound, or with an error of the reader.
+// section .got.plt, at whose start i386 linkers put the table. Without any of
+// these it fails with ErrNoPLTGOT.
 func (f *File) PLTGOT() (uint64, error) {
 	if f.HasCode() {
 		switch d := f.readDynamic(); {
@@ -48,11 +45,10 @@ func (f *File) PLTGOT() (uint64, error) {
 	return 0, ErrNoPLTGOT
 }
 
-// IsProgram reports whether the file is a program and not a library. A program
-// is an ET_EXEC, or an ET_DYN with the mark DF_1_PIE. Older linkers do not set
-// that mark: then it is an ET_DYN with an interpreter and without DT_SONAME.
-// IsProgram reports false for the separate debug file of an ET_DYN, which has
-// none of these.
+// IsProgram reports whether the file is a program and not a library: an
+// ET_EXEC, or an ET_DYN with the mark DF_1_PIE. Older linkers do not set that
+// mark: then it is an ET_DYN with an interpreter and without DT_SONAME. The
+// separate debug file of an ET_DYN has none of these.
 func (f *File) IsProgram() bool {
 	if f.Type != elf.ET_DYN || f.IsDebugFile {
 		return f.Type == elf.ET_EXEC

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package elffile reads untrusted ELF files: headers, segments, symbols, the
-// dynamic section and the build ID. Packages elfnote and debuginfo are built on
-// it: debuginfo reads debugging information and separate debug files.
-// Everything in this module that reads files of other programs uses it.
+// dynamic section and the build ID. Everything in this module that reads files
+// of other programs uses it.
 //
-// Types and constants come from [debug/elf]. Its reader is not used: its
-// documentation says that it is not hardened against adversarial input, and a
-// file of one megabyte can make it allocate gigabytes. This package checks
-// every length before it is used, bounds every size (limits.go has each limit
-// with its reason), and does not panic. It allocates memory by a number in the
-// file only after the file has shown that it is that long.
+// Types and constants come from [debug/elf]. Its reader is not used: it is not
+// hardened against adversarial input, and a file of one megabyte can make it
+// allocate gigabytes. This package checks every length before it is used,
+// bounds every size (see limits.go), and does not panic. It allocates memory by
+// a number in the file only after the file has shown that it is that long.
 package elffile
 
 import (
@@ -128,7 +126,7 @@ func NewNotes(section []byte, words Words, header elf.FileHeader, base uint64, s
 		reader:     bytes.NewReader(section)}
 }
 
-// Close closes the file if Open opened it. Further calls do nothing.
+// Close closes the file if Open opened it, once.
 func (f *File) Close() (err error) {
 	f.close.Do(func() {
 		if f.closer != nil {
@@ -161,7 +159,6 @@ func (f *File) Over(data []byte) *File {
 	return &File{Words: f.Words, Late: f.Late, Moved: f.Moved, reader: bytes.NewReader(data)}
 }
 
-// Class returns ELFCLASS32 or ELFCLASS64.
 func (f *File) Class() elf.Class {
 	if f.Words.Wide {
 		return elf.ELFCLASS64
@@ -212,8 +209,8 @@ var (
 		"its debug file has neither .stapsdt.base nor a PT_LOAD segment to compare")
 )
 
-// TooLarge returns an error that is ErrTooLarge and has the text of err. Use it
-// for limits that real files may exceed.
+// TooLarge returns an error that is ErrTooLarge and has the text of err, for
+// limits that real files may exceed.
 func TooLarge(err error) error { return tooLargeError{err} }
 
 type tooLargeError struct{ error }
@@ -221,7 +218,7 @@ type tooLargeError struct{ error }
 func (tooLargeError) Is(target error) bool { return target == ErrTooLarge }
 func (e tooLargeError) Unwrap() error      { return e.error }
 
-// malformedError is an error that is also ErrMalformed.
+// malformedError is also ErrMalformed.
 type malformedError string
 
 func (e malformedError) Error() string        { return string(e) }
@@ -235,12 +232,10 @@ type NoteError struct {
 	Index int
 	// Provider and Name are those of the probe, or "" if they cannot be read.
 	Provider, Name string
-	// Err is the cause.
-	Err error
+	Err            error // the cause
 }
 
-// Error says which note is malformed and why. Provider and name are quoted:
-// they are arbitrary bytes.
+// Error quotes provider and name, which are arbitrary bytes.
 func (e *NoteError) Error() string {
 	if e.Provider == "" && e.Name == "" {
 		return fmt.Sprintf("note %d: %v", e.Index, e.Err)
@@ -249,7 +244,6 @@ func (e *NoteError) Error() string {
 		strconv.Quote(ShortName(e.Provider)+":"+ShortName(e.Name)), e.Err)
 }
 
-// Unwrap returns the cause.
 func (e *NoteError) Unwrap() error { return e.Err }
 
 // maxShownName is how many bytes are shown of a provider, and of a probe's

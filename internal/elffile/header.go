@@ -17,14 +17,12 @@ const (
 	headerSize64, programSize64, sectionSize64 = 64, 56, 64
 )
 
-// header has the two tables of headers, as the ELF file header gives them.
+// header is the ELF file header.
 type header struct {
 	programs, sections table
 	sectionNames       uint32 // index of the section that holds the names
 }
 
-// readHeaders fills in a File from the file header, the program headers, the
-// section headers and the section names.
 func (f *File) readHeaders() error {
 	w := newWindow(f)
 	defer w.close()
@@ -49,7 +47,7 @@ func (f *File) readHeaders() error {
 	return f.sectionHeaders(w, &h)
 }
 
-// fileHeader reads the file header, which is at the start of b.
+// fileHeader reads the file header at the start of b.
 func (f *File) fileHeader(b []byte) (h header, err error) {
 	if len(b) < len(elf.ELFMAG) || string(b[:len(elf.ELFMAG)]) != elf.ELFMAG {
 		return h, ErrNotELF
@@ -171,8 +169,7 @@ func decodeSection(w Words, b []byte) Section {
 // file may have names of any length.
 const longestName = len(".data.rel.ro.gopclntab")
 
-// sectionHeaders reads the section headers and keeps those that matter. It sets
-// IsDebugFile by them.
+// sectionHeaders keeps the sections that matter, and sets IsDebugFile.
 func (f *File) sectionHeaders(w *window, h *header) error {
 	f.sections = h.sections
 	if h.sections.count == 0 || h.sectionNames == uint32(elf.SHN_UNDEF) {
@@ -216,7 +213,6 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 	return nil
 }
 
-// keep keeps a section if its name is one that matters.
 func (f *File) keep(name string, s Section) {
 	switch name {
 	case ".note.stapsdt":
@@ -293,8 +289,7 @@ func (f *File) sectionNames(w *window, h *header) (string, error) {
 	return Text(b), err
 }
 
-// Segment is a program header. A PT_LOAD one is a piece of the file that is
-// mapped into memory when the file runs.
+// Segment is a program header.
 type Segment struct {
 	Address    uint64       // of the first byte, as linked
 	Offset     uint64       // of the first byte in the file
@@ -303,7 +298,7 @@ type Segment struct {
 	Flags      elf.ProgFlag // the rights: elf.PF_R, elf.PF_W and elf.PF_X
 }
 
-// InFile reports whether size bytes at address come from the file.
+// InFile reports whether size bytes at an address come from the file.
 func (s *Segment) InFile(address, size uint64) bool {
 	return address >= s.Address && size <= s.FileSize && address-s.Address <= s.FileSize-size
 }
@@ -324,7 +319,7 @@ func (f *File) Segment(address, size uint64, rights elf.ProgFlag) *Segment {
 	return nil
 }
 
-// programHeaders reads the program headers and keeps those that matter.
+// programHeaders keeps the segments that matter.
 func (f *File) programHeaders(w *window, t table) error {
 	f.Segments = make([]Segment, 0, 4) // a usual number
 	for i := range t.count {

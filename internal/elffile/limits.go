@@ -2,27 +2,24 @@
 
 package elffile
 
-// The limits of this package. Files are untrusted: without limits a small
-// crafted file could make a long-running tracer allocate or compute without
-// end. Each limit is far above anything a tool chain produces.
+// Without limits a small crafted file could make a long-running tracer allocate
+// or compute without end. Each limit is far above anything a tool chain
+// produces.
 const (
-	// maxSections bounds the section headers. Object files compiled with one
-	// section per function reach a few hundred thousand. Section headers are
-	// read through a small window, so that this limits time, not memory.
+	// maxSections limits time, not memory. Object files compiled with one
+	// section per function reach a few hundred thousand.
 	maxSections = 1 << 20
 
 	// maxRelocationSections bounds the sections with relocations of probes. An
 	// object file has one for each template or inline function with probes.
 	maxRelocationSections = 1 << 16
 
-	// maxSectionNames bounds the table of section names, which is held in
-	// memory while a file is opened. A million sections with names of sixty
-	// bytes would fill it.
+	// maxSectionNames bounds the table of section names in bytes: a million
+	// sections with names of sixty bytes would fill it.
 	maxSectionNames = 64 << 20
 
-	// maxProgramHeaders bounds the program headers. The kernel refuses to start
-	// a program with more than 64 KiB of them (1,170 headers); only core files
-	// have more than the header's sixteen-bit counter can say.
+	// maxProgramHeaders: the kernel refuses to start a program with more than
+	// 1,170. Only core files have more than sixteen bits can say.
 	maxProgramHeaders = 1 << 16
 
 	// maxSegments bounds the PT_LOAD program headers, because every address is
@@ -53,16 +50,15 @@ const (
 	// profile holds many. Compilers make names of up to a few kilobytes.
 	MaxSymbolName = 16 << 10
 
-	// maxDynamicBytes bounds the dynamic section. Real ones have thirty entries
-	// of 16 bytes.
+	// Real dynamic sections have thirty entries of 16 bytes.
 	maxDynamicBytes = 1 << 20
 
 	// maxBuildIDNotes bounds a section or segment that is searched for the
 	// build ID, in bytes. Those that linkers write have less than a kilobyte.
 	maxBuildIDNotes = 1 << 16
 
-	// maxBuildID bounds the build ID itself, in bytes. The longest in use,
-	// SHA-256, has 32 bytes, but a linker accepts any hexadecimal string.
+	// maxBuildID: the longest in use, SHA-256, has 32 bytes, but a linker
+	// accepts any hexadecimal string.
 	maxBuildID = 1 << 10
 
 	// ChunkSize is the size of one read of a large range, and the largest size

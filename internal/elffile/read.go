@@ -12,8 +12,8 @@ import (
 	"unsafe"
 )
 
-// ReadFull reads len(p) bytes at an offset. It fails with ErrTruncated if the
-// file ends before, or with an error of the reader.
+// ReadFull fills p from an offset. It fails with ErrTruncated if the file ends
+// before, or with an error of the reader.
 func (f *File) ReadFull(p []byte, offset uint64) error {
 	if offset > math.MaxInt64-uint64(len(p)) {
 		return ErrTruncated
@@ -58,7 +58,7 @@ func (f *File) Reaches(offset, size uint64) error {
 // to as long as the string is in use.
 func Text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// table is a sequence of records of one size.
+// table is a sequence of records.
 type table struct {
 	offset uint64 // in the file
 	size   int    // of a record
@@ -87,10 +87,9 @@ type window struct {
 	data   []byte // a part of buffer
 }
 
-// newWindow returns a window, which must be closed.
 func newWindow(f *File) *window { return &window{file: f, buffer: NewBuffer()} }
 
-// close gives the buffer back. Nothing may use its memory any more.
+// close must be called: it gives the buffer back.
 func (w *window) close() {
 	w.buffer.Free()
 	w.buffer, w.data = nil, nil
@@ -141,11 +140,9 @@ func (w *window) record(t table, index uint64) ([]byte, error) {
 	return data[:size], nil
 }
 
-// Words knows the byte order and the word size of a file. Its methods read at
-// the start of b, which must be long enough.
-//
-// It stands in for binary.ByteOrder: in the loop over the notes, six calls
-// through that interface for every note would take a third of the time.
+// Words knows the byte order and the word size of a file. In the loop over the
+// notes, six calls through binary.ByteOrder for every note would take a third
+// of the time.
 type Words struct {
 	Big  bool // most significant byte first
 	Wide bool // ELF64

@@ -37,8 +37,8 @@ var addressRelocations = map[elf.Machine][2]uint32{
 
 // Relocations returns the relocations of one of ProbeNotes by their offsets in
 // it, as if all sections were at address 0. It is empty if they are of another
-// form than the machine's. It reads at most left relocations, and takes them off
-// left.
+// form than the machine's. It reads at most left relocations, and takes them
+// off left.
 func (f *File) Relocations(s Section, left *int) map[uint64]Relocation {
 	section, symbols, word := f.relocations[s.number], f.SymbolTables[0], f.Words.Size()
 	wanted, symbolSize := addressRelocations[f.Machine][0], symbolSize32
@@ -57,7 +57,7 @@ func (f *File) Relocations(s Section, left *int) map[uint64]Relocation {
 	w := newWindow(f)
 	defer w.close()
 	all := make(map[uint64]Relocation)
-	var last, value uint64 // symbol, of which number 0 means none, and its value
+	var last, value uint64 // symbol (number 0 means none), and its value
 	for i := uint64(0); i < entries.count && *left > 0; i++ {
 		*left--
 		b, err := w.record(entries, i)

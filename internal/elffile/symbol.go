@@ -10,7 +10,6 @@ import (
 	"sync"
 )
 
-// symbols are the symbols of a file.
 type symbols struct {
 	mutex sync.Mutex
 	known map[string]*symbol // results for the names that were looked up
@@ -39,22 +38,18 @@ func (e *symbolError) Error() string { return fmt.Sprintf("symbol %q: %v", e.nam
 func (e *symbolError) Unwrap() error { return e.err }
 
 // Symbol returns the symbol that is defined under a name: in .symtab, else in
-// .dynsym. Its Value is a virtual address, as linked. For a thread-local
-// variable, whose type is STT_TLS, it is the offset in the memory of its file's
-// thread-local variables. Definitions at the same address count as one.
-// Undefined symbols and the names of source files and sections are ignored. For
-// a file that OpenDebugFile opened, addresses are those of the file it belongs
-// to, which prelink may have moved.
+// .dynsym. Its Value is a virtual address, as linked, or for a thread-local
+// variable (STT_TLS) the offset in the memory of its file's. Definitions at the
+// same address count as one. Undefined symbols and the names of source files
+// and sections are ignored. For a debug file, addresses are those of the file
+// it belongs to, which prelink may have moved.
 //
 // It fails with ErrSymbolNotFound, with ErrSymbolAmbiguous if definitions have
-// different addresses, with ErrTruncated, ErrMalformed, ErrTooLarge or
-// ErrCompressed if the tables are unreadable, or with an error of the reader.
-// It also fails with ErrTooLarge when all look-ups in this file have taken more
-// than about a second.
+// different addresses, with ErrTooLarge when all look-ups in this file have
+// taken more than about a second, or if the tables are unreadable.
 //
 // The tables are searched when a name is first asked for, and not held in
-// memory. The result is remembered. FindSymbols searches for many names at
-// once.
+// memory. The result is remembered.
 func (f *File) Symbol(name string) (elf.Symbol, error) {
 	f.symbols.mutex.Lock()
 	defer f.symbols.mutex.Unlock()
@@ -71,8 +66,8 @@ func (f *File) Symbol(name string) (elf.Symbol, error) {
 	}, nil
 }
 
-// FindSymbols searches for many names at once, and remembers the results for
-// Symbol: one pass over the tables takes little longer than for one name.
+// FindSymbols remembers the results for many names: one pass over the tables
+// takes little longer than for one name.
 func (f *File) FindSymbols(names []string) {
 	f.symbols.mutex.Lock()
 	defer f.symbols.mutex.Unlock()
@@ -169,9 +164,8 @@ func (f *File) search(table Section, names map[string]*symbol) error {
 	})
 }
 
-// charge adds the work of a look-up to the file's account. It fails if that
-// exceeds maxSymbolWork. Sizes that a file claims are charged before anything
-// is read.
+// charge fails if all look-ups exceed maxSymbolWork. Sizes that a file claims
+// are charged before anything is read.
 func (f *File) charge(work uint64) error {
 	if work > maxSymbolWork-f.symbols.work {
 		return fmt.Errorf("work of all look-ups together: %w", ErrTooLarge)
@@ -180,7 +174,6 @@ func (f *File) charge(work uint64) error {
 	return nil
 }
 
-// The sizes of a symbol.
 const (
 	symbolSize32 = 16
 	symbolSize64 = 24
@@ -225,8 +218,8 @@ func (f *File) LinkedSection(s Section) (Section, error) {
 	return decodeSection(f.Words, b), nil
 }
 
-// definitions calls do with each symbol of a table that defines something, and
-// with the offset of its name, until do fails.
+// definitions calls do with the symbols of a table that define something, and
+// the offsets of their names, until do fails.
 func (f *File) definitions(table Section, size uint64, do func(s symbol, place uint32) error) error {
 	if err := f.Reaches(table.Offset, table.Size); err != nil {
 		return fmt.Errorf("symbol table: %w", err)
