@@ -18,12 +18,13 @@ import (
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/unwind"
 )
 
 // files are those that the remembered processes map.
 type files struct {
-	known   map[procfs.FileVersion]*file
+	known   map[procwatch.Version]*file
 	open    []*file // in the order in which they were opened
 	closing []*os.File
 	seen    uint64 // how many files there have been
@@ -32,11 +33,11 @@ type files struct {
 
 // file is a file that some process maps, or mapped.
 type file struct {
-	id     procfs.FileVersion // zero if it is not known
-	mapped openable           // as the first process has it
-	number uint64             // unique: it is never used again
-	users  int                // how many mappings it has
-	owner  string             // of the process that mapped it first
+	id     procwatch.Version // zero if it is not known
+	mapped openable          // as the first process has it
+	number uint64            // unique: it is never used again
+	users  int               // how many mappings it has
+	owner  string            // of the process that mapped it first
 
 	machine       elf.Machine // EM_NONE if it could not be opened or is no ELF file
 	segments      []elffile.Segment
@@ -60,8 +61,8 @@ func (fs *files) isFull() bool { return len(fs.known) >= maxFiles }
 // found is a file that a process maps, as it was looked at without the lock.
 type found struct {
 	mapped openable
-	id     procfs.FileVersion // zero if it is not known
-	opened openedFile         // if the file was not known
+	id     procwatch.Version // zero if it is not known
+	opened openedFile        // if the file was not known
 }
 
 // look looks at files that a process of an owner maps, and opens those that are
@@ -90,10 +91,10 @@ func (s *Symbolizer) look(owner string, mapped []openable) ([]found, time.Durati
 }
 
 // isKnown reports whether a file needs not be opened. It takes the lock.
-func (s *Symbolizer) isKnown(id procfs.FileVersion) bool {
+func (s *Symbolizer) isKnown(id procwatch.Version) bool {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	return id == (procfs.FileVersion{}) || s.files.known[id] != nil || s.files.isFull()
+	return id == (procwatch.Version{}) || s.files.known[id] != nil || s.files.isFull()
 }
 
 // file returns the file that was found in a process.
@@ -104,7 +105,7 @@ func (s *Symbolizer) file(p *process, f found) *file {
 	}
 	s.files.seen++
 	this := &file{id: f.id, mapped: f.mapped, number: s.files.seen, owner: p.owner}
-	if f.id == (procfs.FileVersion{}) || s.files.isFull() {
+	if f.id == (procwatch.Version{}) || s.files.isFull() {
 		s.files.close(f.opened)
 		return this
 	}
@@ -123,10 +124,18 @@ func (f *file) use(opened openedFile) {
 	f.segments = slices.Clone(f.elf.Segments[:min(len(f.elf.Segments), maxSegments)])
 }
 
-// openable is a file that some process maps: a [procfs.MappedFile] or a
+// mappedFile is a file that a process maps.
+type mappedFile struct {
+	*procfs.MappedFile
+	mounts *procwatch.Mounts // of the process
+}
+
+func (f mappedFile) Version() (procwatch.Version, error) { return f.mounts.Version(f.MappedFile) }
+
+// openable is a file that some process maps: a [mappedFile] or a
 // [procwatch.RecordedFile].
 type openable interface {
-	Version() (procfs.FileVersion, error)
+	Version() (procwatch.Version, error)
 	Open() (*os.File, error)
 }
 

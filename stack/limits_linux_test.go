@@ -18,6 +18,7 @@ import (
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -58,7 +59,7 @@ func (f fixture) file(owner int, im *elfimage.Image) *file {
 	defer placeholder.Close()
 	id, err := procfs.IdentifyFile(placeholder)
 	qt.Assert(f.t, qt.IsNil(err))
-	this := &file{id: procfs.FileVersion{FileID: id}, owner: fmt.Sprint(owner)}
+	this := &file{id: procwatch.Version{FileID: id}, owner: fmt.Sprint(owner)}
 	this.use(openedFile{elf: opened, functionBytes: opened.FunctionBytes()})
 	f.files.known[this.id] = this
 	return this

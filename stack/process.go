@@ -14,6 +14,7 @@ import (
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -132,10 +133,10 @@ func (s *Symbolizer) mappedBy(pid int, owner string) (files []openable, vdso uin
 	if len(s.unanswered.Ask(owner, deadline.Names, 1, func(int) {
 		began := deadline.ProcessorTime()
 		all, _ := procfs.Files(s.fs, pid) // malformed lines are skipped
-		mappings := 0
+		mappings, mounts := 0, new(procwatch.Mounts)
 		for _, f := range all {
 			if mappings += len(f.Mappings); mappings-len(f.Mappings) < maxMappings {
-				got.files = append(got.files, f)
+				got.files = append(got.files, mappedFile{f, mounts})
 			}
 		}
 		got.vdso = vdsoOf(procfs.Path(s.fs.Root(), pid, "auxv"))
@@ -211,10 +212,10 @@ func (s *Symbolizer) add(pid int, owner string) *process {
 func (s *Symbolizer) mapped(p *process, files []found) []mapping {
 	var mapped []mapping
 	for _, found := range files {
-		f, file := found.mapped.(*procfs.MappedFile), s.file(p, found)
+		f, file := found.mapped.(mappedFile), s.file(p, found)
 		for _, at := range f.Mappings[:min(len(f.Mappings), maxMappings-len(mapped))] {
 			m := mapping{at, file, f.Path}
-			if before := p.find(at.Start); file.id == (procfs.FileVersion{}) && before != nil &&
+			if before := p.find(at.Start); file.id == (procwatch.Version{}) && before != nil &&
 				before.Mapping == at && before.path == f.Path {
 				m = *before // the process is ending: its files cannot be found any more
 			}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
 )
@@ -364,7 +363,7 @@ func (s *Symbolizer) recorded(p *process, t *told, records []*procwatch.Record) 
 		took += more
 		for n, found := range all {
 			record := records[missing[n]]
-			if s.isClosed || found.id == (procfs.FileVersion{}) {
+			if s.isClosed || found.id == (procwatch.Version{}) {
 				s.files.close(found.opened)
 				continue
 			}

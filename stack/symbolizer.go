@@ -14,6 +14,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/unwind"
 	"github.com/gousdt/gousdt/proc"
@@ -125,7 +126,7 @@ func NewSymbolizer(fs proc.FS) *Symbolizer {
 		machine:   machine,
 		processes: make(map[int]*process),
 		busy:      make(map[int]chan struct{}),
-		files:     files{known: make(map[procfs.FileVersion]*file)},
+		files:     files{known: make(map[procwatch.Version]*file)},
 		unwinder:  unwind.NewUnwinder(),
 	}
 	return s
@@ -142,7 +143,7 @@ func (s *Symbolizer) Close() error {
 	s.isClosed = true
 	s.readers.close()
 	s.files.closeAll()
-	s.processes, s.files.known, s.mappings = make(map[int]*process), make(map[procfs.FileVersion]*file), 0
+	s.processes, s.files.known, s.mappings = make(map[int]*process), make(map[procwatch.Version]*file), 0
 	s.memory = memory{}
 	return nil
 }

@@ -391,7 +391,7 @@ func (s *Session) lookBefore(a *Attachment, w *work) {
 func (b *callsBefore) lookAt(c callBefore, own procfs.FileID) {
 	files, _ := procfs.Files(procfs.NewFS(""), c.pid)
 	for _, file := range files {
-		if id, err := file.ID(); err != nil || id != own {
+		if id, err := file.Identify(); err != nil || !id.MayBe(own) {
 			continue
 		}
 		for _, m := range file.Mappings {

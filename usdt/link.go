@@ -362,7 +362,7 @@ func (s *Selection) checkStarted(site *Site) error {
 		if code < 0 {
 			continue
 		}
-		if id, err := file.ID(); err != nil || !id.MayBe(want) {
+		if id, err := file.Identify(); err != nil || !id.MayBe(want) {
 			continue
 		}
 		address, _ := file.Mappings[code].Address(site.Offset)

@@ -324,7 +324,7 @@ func (t *tracer) eachMapped(
 				return !names[filepath.Base(file.Path)]
 			})
 			for _, file := range files {
-				_, _ = file.ID() // kept for do
+				_, _ = file.Identify() // kept for do
 			}
 			answers[i] = &found{process, files}
 		},
@@ -356,8 +356,8 @@ func (t *tracer) otherFiles(samePath bool) (lines []string) {
 		}
 		seen := make(map[int]bool)
 		t.eachMapped(t.wanted(), func(p proc.Process, file *procfs.MappedFile) {
-			id, err := file.ID()
-			if err != nil || seen[p.PID] || t.targets.nameOf(id) != "" ||
+			id, err := file.Identify()
+			if err != nil || seen[p.PID] || t.targets.nameOf(id.FileID) != "" ||
 				filepath.Base(file.Path) != filepath.Base(path) || samePath && file.Path != path ||
 				!slices.ContainsFunc(file.Mappings, func(m procfs.Mapping) bool { return !m.Data }) {
 				return

@@ -582,8 +582,8 @@ func (t *targets) isOther(
 func (t *tracer) closeUnmapped(f *namedFile) {
 	mapped := make(map[procfs.FileID]bool)
 	t.eachMapped(nil, func(_ proc.Process, file *procfs.MappedFile) {
-		if id, err := file.ID(); err == nil {
-			mapped[id] = true
+		if id, err := file.Identify(); err == nil {
+			mapped[id.FileID] = true
 		}
 	})
 	f.mu.Lock()
@@ -634,8 +634,8 @@ func (t *targets) nameOf(id procfs.FileID) string {
 // isWatched reports whether a file that a process maps is or was watched.
 func (t *targets) isWatched(file *procfs.MappedFile) bool {
 	if len(t.options.files) > 0 {
-		id, err := file.ID()
-		return err == nil && t.nameOf(id) != ""
+		id, err := file.Identify()
+		return err == nil && t.nameOf(id.FileID) != ""
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

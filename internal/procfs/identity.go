@@ -22,7 +22,7 @@ import (
 // the kernel's word. So none of its files can pass for a file of another file
 // system.
 type FileID struct {
-	Device uint64 // as statx tells it, major in the upper 32 bits; 0 if merged
+	Device uint64 // as statx tells it, major in the upper 32 bits
 	Inode  uint64
 
 	// Born is when the inode was made, in nanoseconds after 1970. It tells a
@@ -31,23 +31,8 @@ type FileID struct {
 	Born int64
 
 	// Overlay means that the file was reached through overlayfs, where every
-	// mount has device numbers of its own. Containers that were started from
-	// the same image share a file until one writes to it, and a breakpoint set
-	// in it for one of them is set for all. So these are merged: the device is
-	// 0, and the other fields are those of the file in the layer below. That
-	// file itself, reached where the layers are stored, has another FileID.
-	//
-	// Files are merged only on mounts that were made in the initial user
-	// namespace. In another one, a user can mount overlayfs over an own file
-	// system, which can report anything.
+	// mount has device numbers of its own.
 	Overlay bool
-}
-
-// FileVersion is a file until it is written to. It stays the same when the file
-// is deleted while it is in use.
-type FileVersion struct {
-	FileID
-	size, modified int64 // see [Contents]
 }
 
 // Contents change when the file is written to, and when it is only touched.
@@ -62,20 +47,7 @@ type Contents struct {
 type Identity struct {
 	FileID
 	Contents
-	mount uint64 // the number of the mount, 0 if the kernel does not tell it
-}
-
-// Version returns the file until it is written to.
-func (id Identity) Version() FileVersion { return FileVersion{id.FileID, id.Size, id.Modified} }
-
-// merged returns the ID by which containers share a file of overlayfs. ok is
-// false if it has none.
-func (id FileID) merged() (merged FileID, ok bool) {
-	if !id.Overlay || id.Born == 0 {
-		return id, false
-	}
-	id.Device = 0
-	return id, true
+	Mount uint64 // its number, 0 if the kernel does not tell it
 }
 
 // MayBe reports whether both may be one file. That is so if they are equal, or

@@ -42,13 +42,13 @@ func TestLineReader(t *testing.T) {
 			t.Run(test.name+"/"+kind, func(t *testing.T) {
 				lr := NewLines(wrap(strings.NewReader(test.text)))
 				for i, want := range test.want {
-					line, whole, err := nextLine(lr)
+					line, whole, err := NextLine(lr)
 					qt.Assert(t, qt.IsNil(err))
 					qt.Assert(t, qt.Equals(string(line), want))
 					qt.Assert(t, qt.Equals(whole, i != test.cut))
 				}
 				for range 2 {
-					_, _, err := nextLine(lr)
+					_, _, err := NextLine(lr)
 					qt.Assert(t, qt.ErrorIs(err, io.EOF))
 				}
 			})
@@ -59,14 +59,14 @@ func TestLineReader(t *testing.T) {
 func TestLineReaderReturnsTheReadersErrorAfterTheLines(t *testing.T) {
 	broken := errors.New("broken")
 	lr := NewLines(io.MultiReader(strings.NewReader("a\n"), iotest.ErrReader(broken)))
-	line, _, err := nextLine(lr)
+	line, _, err := NextLine(lr)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.Equals(string(line), "a"))
-	_, _, err = nextLine(lr)
+	_, _, err = NextLine(lr)
 	qt.Assert(t, qt.ErrorIs(err, broken))
 
 	lr.Reset(idleReader{})
-	_, _, err = nextLine(lr)
+	_, _, err = NextLine(lr)
 	qt.Assert(t, qt.ErrorIs(err, io.ErrNoProgress))
 }
 
@@ -86,14 +86,14 @@ func FuzzLineReader(f *testing.F) {
 			want = nil
 		}
 		for _, w := range want {
-			line, whole, err := nextLine(lr)
+			line, whole, err := NextLine(lr)
 			qt.Assert(t, qt.IsNil(err))
 			qt.Assert(t, qt.Equals(whole, len(w) < size || string(line) == w))
 			if whole {
 				qt.Assert(t, qt.Equals(string(line), w))
 			}
 		}
-		_, _, err := nextLine(lr)
+		_, _, err := NextLine(lr)
 		qt.Assert(t, qt.ErrorIs(err, io.EOF))
 	})
 }

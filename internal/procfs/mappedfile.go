@@ -32,24 +32,20 @@ type MappedFile struct {
 	// says so: for a file that is really named like that, it is the way to it.
 	RawPath string
 
-	// Found is what Identify, ID or Open has found, before it was merged.
+	// Found is what Identify or Open has found.
 	Found Identity
 	// OpenedPath is the path by which the file was reached then, as the caller
 	// sees it: <proc>/PID/map_files/START-END, or <proc>/PID/root/PATH. It is
 	// valid as long as the process has the mapping.
 	OpenedPath string
 
-	root string // of the proc file system
-	pid  int
-	// reader is the PID, or the ID of another thread if the first one has
-	// ended. The directory of that name in proc shows the mappings.
-	reader int
+	// Dir is the directory in proc that shows the mappings: that of the
+	// process, or of another thread if the first one has ended.
+	Dir string
+	pid int
 	// inode is the number in maps, by which a file found by its path is
 	// verified.
 	inode uint64
-
-	id     FileID // zero before it was asked for
-	mounts *mounts
 }
 
 // Files returns the files that the process maps as executable, by their first
@@ -80,7 +76,7 @@ func ReadFiles(
 		FileKey
 		path string
 	}
-	index, mounts := make(map[fileKey]*MappedFile), new(mounts)
+	index := make(map[fileKey]*MappedFile)
 	err = readMaps(root, reader, lines, all, func(l *MapLine) {
 		if seen != nil {
 			seen(l)
@@ -88,8 +84,7 @@ func ReadFiles(
 		key := fileKey{l.FileKey, string(l.path)}
 		m := index[key]
 		if m == nil {
-			m = &MappedFile{pid: pid, root: root, reader: reader, inode: l.Inode,
-				RawPath: unescapePath(l.path), mounts: mounts}
+			m = &MappedFile{pid: pid, Dir: dirOf(root, reader), inode: l.Inode, RawPath: unescapePath(l.path)}
 			index[key] = m
 			files = append(files, m)
 		}
@@ -107,38 +102,15 @@ func ReadFiles(
 	return files, err
 }
 
-// ID identifies the file without opening it, and remembers the answer. It
+// Identify identifies the file without opening it, and remembers the answer. It
 // follows the link of the mapping, which is certain, if the kernel allows that.
 // Otherwise it follows the path in the process's mount namespace. The file
 // there must have the inode number that maps shows, except on overlayfs, where
 // these numbers mean nothing.
 //
-// The error is a [*Error]. It wraps [ErrChanged] if the mapping
-// has gone meanwhile, [ErrUnreachable], [ErrNotRegular],
-// [ErrAccess] or [ErrGone]. On other systems than Linux it wraps
-// errors.ErrUnsupported.
-func (m *MappedFile) ID() (FileID, error) {
-	found, err := m.Identify()
-	if err != nil {
-		return FileID{}, err
-	}
-	if m.id == (FileID{}) {
-		m.id = found.FileID
-		if merged, ok := found.merged(); ok && m.mounts.trusts(m.root, m.reader, found.mount) {
-			m.id = merged
-		}
-	}
-	return m.id, nil
-}
-
-// Version is ID for what depends on the contents.
-func (m *MappedFile) Version() (FileVersion, error) {
-	id, err := m.ID()
-	return FileVersion{id, m.Found.Size, m.Found.Modified}, err
-}
-
-// Identify returns the ID before merging, and the contents. It remembers the
-// answer, and opens nothing.
+// The error is a [*Error]. It wraps [ErrChanged] if the mapping has gone
+// meanwhile, [ErrUnreachable], [ErrNotRegular], [ErrAccess] or [ErrGone]. On
+// other systems than Linux it wraps errors.ErrUnsupported.
 func (m *MappedFile) Identify() (Identity, error) {
 	if m.OpenedPath != "" {
 		return m.Found, nil
@@ -155,8 +127,8 @@ func (m *MappedFile) Identify() (Identity, error) {
 // deleted, the mapping removed, or the process ended; its name, by which it
 // could be opened again, does not. The caller closes it.
 //
-// The errors are those of [MappedFile.ID]. If the file is not the one that ID
-// found, the error is [ErrChanged].
+// The errors are those of [MappedFile.Identify]. If the file is not the one
+// that Identify found, the error is [ErrChanged].
 func (m *MappedFile) Open() (*os.File, error) {
 	var file *os.File
 	id, path, err := m.find(func(path string) (Identity, error) {
@@ -193,7 +165,7 @@ func (m *MappedFile) find(try func(path string) (Identity, error)) (Identity, st
 	var direct error
 	for _, mapping := range m.Mappings {
 		// The name of the link has no leading zeros.
-		path := Path(m.root, m.reader, fmt.Sprintf("map_files/%x-%x", mapping.Start, mapping.End))
+		path := fmt.Sprintf("%s/map_files/%x-%x", m.Dir, mapping.Start, mapping.End)
 		id, err := try(path)
 		if err == nil || errors.Is(err, ErrNotRegular) {
 			return id, path, err
@@ -211,7 +183,7 @@ func (m *MappedFile) find(try func(path string) (Identity, error)) (Identity, st
 	}
 
 	// By the path that maps shows, below the process's root.
-	file, id, err := findIn(m.root, m.reader, m.RawPath)
+	file, id, err := findIn(m.Dir, m.RawPath)
 	if err == nil {
 		defer file.Close()
 		if !id.Overlay && id.Inode != m.inode {
@@ -255,7 +227,7 @@ func OpenIn(fs *FS, pid int, path string) (file *os.File, err error) {
 // FindIn finds a regular file as OpenIn does, and identifies it, without
 // opening it (O_PATH).
 func FindIn(fs *FS, pid int, path string) (*os.File, Identity, error) {
-	return findIn(fs.Root(), pid, path)
+	return findIn(dirOf(fs.Root(), pid), path)
 }
 
 // Reopen opens a file that FindIn has found, and closes the descriptor that it

@@ -3,7 +3,6 @@
 package procfs
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -12,76 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// initialUserNamespace is the inode number of the first user namespace on every
-// kernel (PROC_USER_INIT_INO of include/linux/proc_ns.h).
-const initialUserNamespace = 0xeffffffd
-
-// maxMounts bounds the mounts of a process that are read: the kernel allows
-// 100,000 in a namespace (fs.mount-max).
-const maxMounts = 1 << 17
-
-// mounts are the numbers of the trusted mounts of a process, nil before one is
-// asked for.
-type mounts struct{ trusted map[uint64]bool }
-
-// trusts reports whether a mount is in the process's mount namespace, below its
-// root directory, and that namespace belongs to the initial user namespace.
-// Then only a user with all privileges on the host can have made the mount. A
-// mount that cannot be looked up is not trusted.
-func (m *mounts) trusts(root string, pid int, mount uint64) bool {
-	if m.trusted != nil {
-		return m.trusted[mount]
-	}
-	m.trusted = make(map[uint64]bool)
-	namespace, err := OpenRaw(Path(root, pid, "ns/mnt"))
-	if err != nil {
-		return false
-	}
-	defer namespace.Close()
-	owner, err := unix.IoctlRetInt(int(namespace), unix.NS_GET_USERNS)
-	if err != nil {
-		return false // for example, the namespace lies outside of the caller's
-	}
-	defer unix.Close(owner)
-	var st unix.Stat_t
-	if unix.Fstat(owner, &st) != nil || st.Ino != initialUserNamespace {
-		return false
-	}
-	file, err := OpenRaw(Path(root, pid, "mountinfo"))
-	if err != nil {
-		return false
-	}
-	defer file.Close()
-	lines := NewLines(file)
-	for len(m.trusted) < maxMounts {
-		// A line that is too long begins with the number all the same.
-		line, _, err := nextLine(lines)
-		if err != nil {
-			break
-		}
-		number, _, _ := bytes.Cut(line, []byte(" "))
-		if n, ok := ParseDecimal(number); ok && n != 0 {
-			m.trusted[n] = true
-		}
-	}
-	return m.trusted[mount]
-}
-
-// findIn finds a regular file by the path that a process would use. The file
-// that it returns has not been opened (O_PATH), and its name is the path for
-// the caller. The error wraps [ErrGone] if the process has ended, and
-// os.ErrInvalid if the path is not absolute.
-func findIn(root string, pid int, path string) (*os.File, Identity, error) {
+// findIn finds a regular file by the path that a process would use, which has
+// the directory dir in proc. The file that it returns has not been opened
+// (O_PATH), and its name is the path for the caller. The error wraps [ErrGone]
+// if the process has ended, and os.ErrInvalid if the path is not absolute.
+func findIn(dir, path string) (*os.File, Identity, error) {
 	if !strings.HasPrefix(path, "/") {
 		return nil, Identity{}, fmt.Errorf("%w: not an absolute path", os.ErrInvalid)
 	}
-	inside := Path(root, pid, "root")
-	dir, err := unix.Open(inside, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	inside := dir + "/root"
+	root, err := unix.Open(inside, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, Identity{}, Classify(err)
 	}
-	defer unix.Close(dir)
-	fd, err := openInRoot(dir, path)
+	defer unix.Close(root)
+	fd, err := openInRoot(root, path)
 	if err != nil {
 		return nil, Identity{}, err
 	}
@@ -160,7 +104,7 @@ func identify(fd int, path string) (Identity, error) {
 		id.Born = nanoseconds(st.Btime)
 	}
 	if st.Mask&unix.STATX_MNT_ID != 0 {
-		id.mount = st.Mnt_id
+		id.Mount = st.Mnt_id
 	}
 	// Only file systems without a disk of their own have major number 0, which
 	// saves the others a system call.

@@ -123,7 +123,7 @@ func readMaps(
 	var malformed error
 	var l MapLine // not one per line: it escapes
 	for {
-		text, whole, err := nextLine(lines)
+		text, whole, err := NextLine(lines)
 		switch {
 		case errors.Is(err, io.EOF):
 			return malformed
@@ -151,10 +151,10 @@ const maxLine = 64 << 10
 // lines of maps are short, but there may be a million of them.
 func NewLines(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, maxLine) }
 
-// nextLine returns the next line without its newline, valid until the next
+// NextLine returns the next line without its newline, valid until the next
 // call. whole is false for a line that is longer than the buffer: only its
 // beginning is returned. The error is io.EOF at the end.
-func nextLine(lines *bufio.Reader) (line []byte, whole bool, err error) {
+func NextLine(lines *bufio.Reader) (line []byte, whole bool, err error) {
 	line, err = lines.ReadSlice('\n')
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull):

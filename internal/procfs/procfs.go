@@ -66,10 +66,10 @@ type ID struct {
 	StartTime uint64
 }
 
+func dirOf(root string, pid int) string { return root + "/" + strconv.Itoa(pid) }
+
 // Path returns the path of something in a process's directory.
-func Path(root string, pid int, name string) string {
-	return root + "/" + strconv.Itoa(pid) + "/" + name
-}
+func Path(root string, pid int, name string) string { return dirOf(root, pid) + "/" + name }
 
 // ReadPIDs returns the processes that the directory of the file system lists,
 // just opened or rewound.

@@ -26,6 +26,7 @@ import (
 // its notes were read, which need not be done again.
 type request struct {
 	*procfs.MappedFile
+	mounts   *Mounts // of the process
 	owner    string
 	searched bool
 }
@@ -78,7 +79,7 @@ func (c *cache) acquire(m *request) (f *CachedFile, ok bool, err error) {
 	if known, err := c.isUnwanted(m, asked); known {
 		return nil, false, err
 	}
-	id, err := m.ID()
+	id, err := m.mounts.ID(m.MappedFile)
 	if err != nil {
 		return nil, false, err
 	}

@@ -26,12 +26,12 @@ func TestCacheRemembersWhatIsWrongWithAFile(t *testing.T) {
 		"malformed.so")
 	openings := countOpenings(t, dir)
 	for range 2 {
-		_, ok, err := c.acquire(&request{MappedFile: mapped(t, f, 1, truncated)})
+		_, ok, err := c.acquire(&request{mounts: new(Mounts), MappedFile: mapped(t, f, 1, truncated)})
 		qt.Check(t, qt.IsFalse(ok))
 		qt.Check(t, qt.ErrorIs(err, elffile.ErrMalformed))
 		qt.Check(t, qt.ErrorMatches(err, `process 1: read probes ".*/truncated.so": .*`))
 
-		_, ok, err = c.acquire(&request{MappedFile: mapped(t, f, 2, malformed)})
+		_, ok, err = c.acquire(&request{mounts: new(Mounts), MappedFile: mapped(t, f, 2, malformed)})
 		qt.Check(t, qt.IsFalse(ok))
 		qt.Check(t,
 			qt.ErrorMatches(err,
@@ -49,7 +49,7 @@ func TestCacheDoesNotRememberThatOpeningFailed(t *testing.T) {
 	for range 2 { // the second time, the file is known to have probes
 		m := mapped(t, f, 1, lib)
 		qt.Assert(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: before.Max})))
-		_, ok, err := c.acquire(&request{MappedFile: m})
+		_, ok, err := c.acquire(&request{mounts: new(Mounts), MappedFile: m})
 		qt.Assert(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &before)))
 		qt.Check(t, qt.ErrorIs(err, syscall.EMFILE))
 		qt.Check(t, qt.IsFalse(ok))
@@ -95,7 +95,7 @@ func TestCacheDoesNotRememberThatReadingFailed(t *testing.T) {
 	f, c := newFixture(t), newCache()
 	before := openDescriptors(t)
 	for range 2 {
-		_, _, err := c.acquire(&request{MappedFile: mapped(t, f, 1, "/proc/self/mem")})
+		_, _, err := c.acquire(&request{mounts: new(Mounts), MappedFile: mapped(t, f, 1, "/proc/self/mem")})
 		qt.Assert(t, qt.ErrorIs(err, syscall.EIO))
 		qt.Assert(t, qt.ErrorMatches(err, `process 1: read probes "/proc/self/mem": .*`))
 		qt.Assert(t, qt.HasLen(c.files, 0))

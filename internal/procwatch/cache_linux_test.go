@@ -26,7 +26,7 @@ func mapped(t testing.TB, f *fixture, pid int, path string) *procfs.MappedFile {
 
 func acquire(t testing.TB, c *cache, m *procfs.MappedFile) *CachedFile {
 	t.Helper()
-	file, ok, err := c.acquire(&request{MappedFile: m})
+	file, ok, err := c.acquire(&request{mounts: new(Mounts), MappedFile: m})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsTrue(ok))
 	return file
@@ -35,7 +35,7 @@ func acquire(t testing.TB, c *cache, m *procfs.MappedFile) *CachedFile {
 // acquireNothing asserts that a file has no probes that are wanted.
 func acquireNothing(t testing.TB, c *cache, m *procfs.MappedFile) {
 	t.Helper()
-	_, ok, err := c.acquire(&request{MappedFile: m})
+	_, ok, err := c.acquire(&request{mounts: new(Mounts), MappedFile: m})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsFalse(ok))
 }
@@ -228,7 +228,8 @@ func TestCacheKeepsLittleOfAFile(t *testing.T) {
 				file.tag = byte(i)
 				file.write(t, lib)
 				for _, c := range caches {
-					if file, ok, _ := c.acquire(&request{MappedFile: mapped(t, f, 1, lib)}); ok {
+					m := &request{mounts: new(Mounts), MappedFile: mapped(t, f, 1, lib)}
+					if file, ok, _ := c.acquire(m); ok {
 						file.Release()
 					}
 				}

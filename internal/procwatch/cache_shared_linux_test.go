@@ -26,7 +26,7 @@ func TestCacheHasAFileReadByOneCallerWhileOthersWait(t *testing.T) {
 		m := mapped(t, f, i+1, lib)
 		group.Go(func() {
 			<-begin
-			file, _, err := c.acquire(&request{MappedFile: m})
+			file, _, err := c.acquire(&request{mounts: new(Mounts), MappedFile: m})
 			qt.Check(t, qt.IsNil(err))
 			files[i] = file
 		})
@@ -63,7 +63,7 @@ func TestCacheUsedByManyAtOnce(t *testing.T) {
 		group.Go(func() {
 			for n := range 200 {
 				i := (n*7 + worker) % len(files)
-				file, ok, err := c.acquire(&request{MappedFile: files[i]})
+				file, ok, err := c.acquire(&request{mounts: new(Mounts), MappedFile: files[i]})
 				if err != nil || ok != (i%2 == 0) {
 					t.Errorf("acquire file %d: %v, %v", i, ok, err)
 					return

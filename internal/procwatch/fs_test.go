@@ -192,7 +192,7 @@ func TestFilesOfAProcessWhoseFirstThreadHasEnded(t *testing.T) {
 	files, err := procfs.Files(f.fs(), 7)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(files, 1))
-	_, err = files[0].ID()
+	_, err = new(Mounts).ID(files[0])
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(files[0].OpenedPath, f.root+"/9/map_files/1000-2000"))
 }

@@ -3,6 +3,7 @@
 package procwatch
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,6 +15,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/internal/procfs"
 )
 
 // placesInHeader is the number of instructions, as the kernel aligns them, that
@@ -87,4 +90,57 @@ func openUprobe(file *os.File, place uint64, semaphore uint32) (int, error) {
 	runtime.KeepAlive(path)
 	runtime.KeepAlive(file)
 	return fd, err
+}
+
+// initialUserNamespace is the inode number of the first user namespace on every
+// kernel (PROC_USER_INIT_INO of include/linux/proc_ns.h).
+const initialUserNamespace = 0xeffffffd
+
+// maxMounts bounds the mounts of a process that are read: the kernel allows
+// 100,000 in a namespace (fs.mount-max).
+const maxMounts = 1 << 17
+
+// trusts reports whether a mount is in the mount namespace of the process with
+// the directory dir in proc, below its root directory, and that namespace
+// belongs to the initial user namespace. Then only a user with all privileges
+// on the host can have made the mount. A mount that cannot be looked up is not
+// trusted.
+func (m *Mounts) trusts(dir string, mount uint64) bool {
+	m.once.Do(func() { m.trusted = trustedMounts(dir) })
+	return m.trusted[mount]
+}
+
+func trustedMounts(dir string) map[uint64]bool {
+	namespace, err := procfs.OpenRaw(dir + "/ns/mnt")
+	if err != nil {
+		return nil
+	}
+	defer namespace.Close()
+	owner, err := unix.IoctlRetInt(int(namespace), unix.NS_GET_USERNS)
+	if err != nil {
+		return nil // for example, the namespace lies outside of the caller's
+	}
+	defer unix.Close(owner)
+	var st unix.Stat_t
+	if unix.Fstat(owner, &st) != nil || st.Ino != initialUserNamespace {
+		return nil
+	}
+	file, err := procfs.OpenRaw(dir + "/mountinfo")
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	trusted, lines := make(map[uint64]bool), procfs.NewLines(file)
+	for len(trusted) < maxMounts {
+		// A line that is too long begins with the number all the same.
+		line, _, err := procfs.NextLine(lines)
+		if err != nil {
+			break
+		}
+		number, _, _ := bytes.Cut(line, []byte(" "))
+		if n, ok := procfs.ParseDecimal(number); ok && n != 0 {
+			trusted[n] = true
+		}
+	}
+	return trusted
 }

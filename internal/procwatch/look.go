@@ -91,6 +91,7 @@ type task struct {
 	took       time.Duration // 0 if they could not be
 	mapped     []procfs.FileKey
 	acquired   []*CachedFile
+	mounts     Mounts  // of the process
 	errors     []error // all, also those reported before
 	news       []error // to be reported
 	ofContents []fileError
@@ -399,7 +400,7 @@ func (w *Watcher) pair(t *task, m *procfs.MappedFile, found *foundPairs) (*Proce
 		pair.File = old.File
 		return pair, nil
 	}
-	wanted := request{MappedFile: m, owner: t.now.owner}
+	wanted := request{MappedFile: m, mounts: &t.mounts, owner: t.now.owner}
 	file, ok, err := w.cache.acquire(&wanted)
 	found.searched = found.searched || wanted.searched
 	if err != nil || !ok {

@@ -53,7 +53,7 @@ func TestOpenThroughMapFiles(t *testing.T) {
 
 	file := theFile(t, f, 7)
 	qt.Check(t, qt.Equals(file.OpenedPath, ""))
-	id, err := file.ID()
+	id, err := new(Mounts).ID(file)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(id, identityOf(t, lib)))
 	qt.Check(t, qt.Equals(file.OpenedPath, f.root+"/7/map_files/1000-2000"))
@@ -74,7 +74,7 @@ func TestOpenThroughTheSecondMappingIfTheFirstIsGone(t *testing.T) {
 	first.file = ""
 	f.put(fakeProcess{pid: 7, size: 1, maps: []fakeMap{first, second}})
 	file := theFile(t, f, 7)
-	_, err := file.ID()
+	_, err := new(Mounts).ID(file)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(file.OpenedPath, f.root+"/7/map_files/3000-4000"))
 }
@@ -108,7 +108,7 @@ func TestOpenByPathBelowTheRootOfTheProcess(t *testing.T) {
 			opened, err := file.Open()
 			qt.Assert(t, qt.IsNil(err))
 			defer opened.Close()
-			id, err := file.ID()
+			id, err := new(Mounts).ID(file)
 			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.Equals(id, identityOf(t, lib)))
 			qt.Check(t, qt.Equals(file.OpenedPath, f.root+"/7/root"+path))
@@ -124,7 +124,7 @@ func TestOpenByPathRefusesAnotherFile(t *testing.T) {
 	_, err := theFile(t, f, 7).Open()
 	// map_files works in the fixture, so that it is the mapping that is gone.
 	qt.Check(t, qt.ErrorIs(err, procfs.ErrChanged))
-	_, err = theFile(t, f, 7).ID()
+	_, err = new(Mounts).ID(theFile(t, f, 7))
 	qt.Check(t, qt.ErrorIs(err, procfs.ErrChanged))
 	checkDescriptors(t, before)
 }
@@ -167,7 +167,7 @@ func TestOpenNoticesThatTheFileWasReplacedMeanwhile(t *testing.T) {
 	lib := noProbes.write(t, t.TempDir(), "lib.so")
 	f.put(fakeProcess{pid: 7, size: 1, maps: []fakeMap{code(0x1000, lib)}})
 	file := theFile(t, f, 7)
-	_, err := file.ID()
+	_, err := new(Mounts).ID(file)
 	qt.Assert(t, qt.IsNil(err))
 	testELF{tag: 1}.write(t, lib+".new")
 	qt.Assert(t, qt.IsNil(os.Rename(lib+".new", lib)))

@@ -32,3 +32,5 @@ func (r *Records) each(func([]byte)) {}
 func (r *Records) Close() {}
 
 func sameInode(*os.File, []*os.File) int { return -1 }
+
+func (*Mounts) trusts(string, uint64) bool { return false }

@@ -4,6 +4,7 @@ package procwatch
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/procfs"
@@ -84,4 +85,55 @@ func Views(pairs []*ProcessFile) []*proc.ProcessFile {
 		all = append(all, pair.View())
 	}
 	return all
+}
+
+// Mounts are the mounts of one process, asked for when they are needed. Several
+// goroutines may use them at once.
+type Mounts struct {
+	once    sync.Once
+	trusted map[uint64]bool // the numbers of those that are trusted
+}
+
+// ID returns the ID of a file that the process maps, by which containers share
+// a file of overlayfs. Those that were started from the same image share a file
+// until one writes to it, and a breakpoint set in it for one of them is set for
+// all. So they are merged: the device is 0, and the other fields are those of
+// the file in the layer below. That file itself, reached where the layers are
+// stored, has another ID.
+//
+// Files are merged only on mounts that were made in the initial user namespace.
+// In another one, a user can mount overlayfs over an own file system, which can
+// report anything.
+func (m *Mounts) ID(file *procfs.MappedFile) (procfs.FileID, error) {
+	found, err := file.Identify()
+	if err != nil {
+		return procfs.FileID{}, err
+	}
+	if id, ok := merged(found.FileID); ok && m.trusts(file.Dir, found.Mount) {
+		return id, nil
+	}
+	return found.FileID, nil
+}
+
+// merged returns the ID by which containers share a file of overlayfs. ok is
+// false if it has none.
+func merged(id procfs.FileID) (shared procfs.FileID, ok bool) {
+	if !id.Overlay || id.Born == 0 {
+		return id, false
+	}
+	id.Device = 0
+	return id, true
+}
+
+// A Version is a file until it is written to. It stays the same when the file
+// is deleted while it is in use.
+type Version struct {
+	procfs.FileID
+	size, modified int64 // see [procfs.Contents]
+}
+
+// Version is ID for what depends on the contents.
+func (m *Mounts) Version(file *procfs.MappedFile) (Version, error) {
+	id, err := m.ID(file)
+	return Version{id, file.Found.Size, file.Found.Modified}, err
 }

@@ -169,12 +169,12 @@ type RecordedFile struct {
 
 // Version identifies the file without opening it. The error says that there is
 // none, or another one.
-func (f RecordedFile) Version() (procfs.FileVersion, error) {
+func (f RecordedFile) Version() (Version, error) {
 	file, id, err := f.find()
 	if err != nil {
-		return procfs.FileVersion{}, err
+		return Version{}, err
 	}
-	return id.Version(), file.Close()
+	return Version{id.FileID, id.Size, id.Modified}, file.Close()
 }
 
 // Open opens the file. The errors are those of Version.
