@@ -43,8 +43,7 @@ type MappedFile struct {
 	// process, or of another thread if the first one has ended.
 	Dir string
 	pid int
-	// inode is the number in maps, by which a file found by its path is
-	// verified.
+	// inode is the number in maps. It verifies a file found by its path.
 	inode uint64
 }
 

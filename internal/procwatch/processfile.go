@@ -94,12 +94,12 @@ type Mounts struct {
 	trusted map[uint64]bool // the numbers of those that are trusted
 }
 
-// ID returns the ID of a file that the process maps, by which containers share
-// a file of overlayfs. Those that were started from the same image share a file
-// until one writes to it, and a breakpoint set in it for one of them is set for
-// all. So they are merged: the device is 0, and the other fields are those of
-// the file in the layer below. That file itself, reached where the layers are
-// stored, has another ID.
+// ID returns the ID of a file that the process maps. Containers that were
+// started from the same image share a file of overlayfs until one writes to it,
+// and a breakpoint set in it for one of them is set for all. So these are
+// merged: the device is 0, and the other fields are those of the file in the
+// layer below. That file itself, reached where the layers are stored, has
+// another ID.
 //
 // Files are merged only on mounts that were made in the initial user namespace.
 // In another one, a user can mount overlayfs over an own file system, which can
@@ -115,7 +115,7 @@ func (m *Mounts) ID(file *procfs.MappedFile) (procfs.FileID, error) {
 	return found.FileID, nil
 }
 
-// merged returns the ID by which containers share a file of overlayfs. ok is
+// merged returns the ID that a file of overlayfs has in all containers. ok is
 // false if it has none.
 func merged(id procfs.FileID) (shared procfs.FileID, ok bool) {
 	if !id.Overlay || id.Born == 0 {
