@@ -595,9 +595,9 @@ func (f *filePairs) apart(
 			frame.merged |= 1 << latency
 			f.frames[key] = frame
 			if f.mergedCount++; len(f.merged) < maxMerged {
-				f.merged = append(f.merged, &usdt.SiteError{Provider: probe[0], Name: probe[1],
-					Location: at[probe][instruction],
-					Err:      fmt.Errorf("no call of %v is measured there: "+why, pair)})
+				f.merged = append(f.merged, &usdt.SiteError{
+					Site: elfnote.Site{Provider: probe[0], Name: probe[1], Location: at[probe][instruction]},
+					Err:  fmt.Errorf("no call of %v is measured there: "+why, pair)})
 			}
 		}
 	}

@@ -34,13 +34,9 @@ func (e *NotFoundError) Error() string {
 
 // A SiteError says why one site cannot be attached.
 type SiteError struct {
-	Provider string
-	Name     string
-	// The site's address as in the note, adjusted for prelink; 0 if the note is
-	// malformed.
-	Location uint64
-	Err      error  // why; it wraps the error of the kernel or of the file
-	path     string // of the file
+	elfnote.Site        // with no more than the names if the note is malformed
+	Err          error  // why; it wraps the error of the kernel or of the file
+	path         string // of the file
 }
 
 func (e *SiteError) Error() string {

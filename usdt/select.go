@@ -70,9 +70,8 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 			// A note is known to be of a probe only if its names can be read.
 			if note.Name != "" && elfnote.MatchAny(patterns, note.Provider, note.Name) {
 				if s.skippedCount++; s.skippedCount <= maxMalformed {
-					s.skipped = append(s.skipped, &SiteError{
-						path: s.opened.name, Provider: note.Provider, Name: note.Name, Err: note,
-					})
+					s.skipped = append(s.skipped, &SiteError{path: s.opened.name, Err: note,
+						Site: elfnote.Site{Provider: note.Provider, Name: note.Name}})
 				}
 			}
 			continue
@@ -363,9 +362,7 @@ func (s *Selection) Close() error {
 }
 
 func (s *Selection) siteError(i int, err error) *SiteError {
-	site := &s.sites[i]
-	return &SiteError{path: s.opened.name, Provider: site.Provider, Name: site.Name,
-		Location: site.Location, Err: err}
+	return &SiteError{path: s.opened.name, Site: s.sites[i].Site, Err: err}
 }
 
 // A Site is one place in a file where a probe is, with its arguments.

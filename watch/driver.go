@@ -78,11 +78,9 @@ func newWatch[A any](
 
 // An Error says that a watch could not attach to a file.
 type Error struct {
-	// Path is the file's path as the process sees it.
-	Path string
-	// Process is the process that was to be attached. For every process, it is
-	// the first one found with the file.
-	Process proc.Process
+	// ProcessFile has the process that was to be attached. For every process,
+	// it is the first one found with the file.
+	proc.ProcessFile
 	Err     error
 	program string // its name, "" if the error is about the file for all programs
 }
@@ -278,7 +276,7 @@ func (d *driver[A]) Explain(part int, pair *procwatch.ProcessFile, err error) er
 		limit.Option = fileSitesOption
 		err = elffile.TooLarge(&limit)
 	}
-	failed := &Error{Path: pair.Path, Process: pair.Process, Err: err}
+	failed := &Error{ProcessFile: *pair.View(), Err: err}
 	if part == follow.WholeFile {
 		return failed
 	}

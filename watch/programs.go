@@ -42,12 +42,10 @@ type Program struct {
 type Attachment struct {
 	// Link is closed by the Watch.
 	Link *usdt.Link
-	// Process is the process that is attached, or the zero value if that is
-	// every process.
-	Process proc.Process
-	// Path is the path of the file as the process sees it. If the attachment is
-	// for every process, that is the first process found with the file.
-	Path string
+	// ProcessFile has the process that is attached, or the zero value if that
+	// is every process. The Path is then as the first process found with the
+	// file sees it.
+	proc.ProcessFile
 }
 
 // String is that of the Link, with the Path.
@@ -174,7 +172,7 @@ func (a *programAttacher) AttachPart(
 	for {
 		lnk, err := a.manager.Attach(a.programs[n].Program, usdt.Target{Selection: sel}, &options)
 		if err == nil {
-			return &Attachment{Link: lnk, Process: process, Path: found.Path}, nil
+			return &Attachment{lnk, proc.ProcessFile{Process: process, Path: found.Path}}, nil
 		}
 		rest, ok := sel.WithoutRefused(err)
 		if !ok {

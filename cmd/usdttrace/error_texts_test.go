@@ -55,11 +55,13 @@ func TestWhatDoesNotAnswerYetIsNoFailure(t *testing.T) {
 	f := &follower{tracer: tr, perProcess: true}
 	self, err := proc.Find("", os.Getpid())
 	qt.Assert(t, qt.IsNil(err))
-	f.warn(&watch.Error{Path: "/lib/x", Process: self, Err: proc.ErrBlocked})
+	failed := &watch.Error{ProcessFile: proc.ProcessFile{Process: self, Path: "/lib/x"}, Err: proc.ErrBlocked}
+	f.warn(failed)
 	qt.Check(t, qt.StringContains(out.String(), "/lib/x: no answer from the process or its files"))
 	f.warn(&procfs.Error{PID: self.PID, Op: "scan", Err: proc.ErrBlocked})
 	// An error may name the file, which is not said twice.
-	f.warn(&watch.Error{Path: "/lib/y", Process: self, Err: fmt.Errorf("/lib/y: %w", proc.ErrBlocked)})
+	failed.Path, failed.Err = "/lib/y", fmt.Errorf("/lib/y: %w", proc.ErrBlocked)
+	f.warn(failed)
 	qt.Check(t, qt.Equals(strings.Count(out.String(), "/lib/y"), 1))
 	qt.Check(t, qt.IsFalse(tr.failed.Load()))
 }
