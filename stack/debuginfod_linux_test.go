@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-quicktest/qt"
+	"github.com/google/pprof/profile"
 
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/debuginfod"
@@ -66,7 +67,7 @@ func TestDebuginfod(t *testing.T) {
 	s := stack.NewSymbolizer("")
 	s.DebugFile = d.Find
 	defer s.Close()
-	p := stack.NewProfile(s, stack.ValueType{Type: "hits", Unit: "count"})
+	p := stack.NewProfile(s, profile.ValueType{Type: "hits", Unit: "count"})
 	inMain := runtimeAddress(t, process.PID, program, main.Value)
 	s.Remember(process.PID)
 	p.Add(t.Context(), process.PID, []uint64{inMain}, []int64{1}, nil)

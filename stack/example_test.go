@@ -8,6 +8,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/google/pprof/profile"
+
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/stack"
@@ -121,14 +123,14 @@ func ExampleSymbolizer_Remember() {
 func ExampleProfile() {
 	symbolizer := stack.NewSymbolizer("")
 	defer symbolizer.Close()
-	profile := stack.NewProfile(symbolizer, stack.ValueType{Type: "hits", Unit: "count"})
-	profile.Start = time.Now()
+	p := stack.NewProfile(symbolizer, profile.ValueType{Type: "hits", Unit: "count"})
+	p.Start = time.Now()
 	for range 10 {
 		// In place of those that were sampled.
 		pid, addresses := os.Getpid(), []uint64{0x401000, 0x402000}
-		profile.Add(context.Background(), pid, addresses, []int64{1}, nil)
+		p.Add(context.Background(), pid, addresses, []int64{1}, nil)
 	}
-	profile.Duration = time.Since(profile.Start)
+	p.Duration = time.Since(p.Start)
 	file, err := os.CreateTemp("", "hits.pb.gz")
 	if err != nil {
 		fmt.Println(err)
@@ -136,7 +138,7 @@ func ExampleProfile() {
 	}
 	defer os.Remove(file.Name())
 	defer file.Close()
-	if err := profile.Write(context.Background(), file); err != nil {
+	if err := p.Write(context.Background(), file); err != nil {
 		fmt.Println(err)
 	}
 	// go tool pprof hits.pb.gz
@@ -146,11 +148,11 @@ func ExampleProfile() {
 
 // Functions that something else has named, such as an interpreter.
 func ExampleProfile_AddFrames() {
-	profile := stack.NewProfile(nil, stack.ValueType{Type: "hits", Unit: "count"})
+	p := stack.NewProfile(nil, profile.ValueType{Type: "hits", Unit: "count"})
 	frames := []stack.Frame{{Function: "collect"}, {Function: "main"}, {File: "/usr/bin/python3"}}
-	profile.AddFrames(1, frames, []int64{2}, nil)
-	profile.AddFrames(7, frames, []int64{1}, nil)
-	if err := profile.WriteFolded(context.Background(), os.Stdout); err != nil {
+	p.AddFrames(1, frames, []int64{2}, nil)
+	p.AddFrames(7, frames, []int64{1}, nil)
+	if err := p.WriteFolded(context.Background(), os.Stdout); err != nil {
 		fmt.Println(err)
 	}
 	// Output: [python3];main;collect 3

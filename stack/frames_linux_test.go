@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+	"github.com/google/pprof/profile"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/debuginfo"
@@ -244,7 +245,7 @@ func TestFunctionThatSignalHandlersReturnTo(t *testing.T) {
 	frames := s.Frames(t.Context(), target.PID, stackOf)
 	qt.Check(t, qt.Equals(frames[1].Function, "__restore_rt"))
 	qt.Check(t, qt.Equals(frames[1].Offset, 0))
-	p := stack.NewProfile(s, stack.ValueType{Type: "hits", Unit: "count"})
+	p := stack.NewProfile(s, profile.ValueType{Type: "hits", Unit: "count"})
 	p.Add(t.Context(), target.PID, stackOf, []int64{1}, nil)
 	var folded strings.Builder
 	qt.Assert(t, qt.IsNil(p.WriteFolded(t.Context(), &folded)))

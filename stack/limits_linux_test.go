@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+	"github.com/google/pprof/profile"
 
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
@@ -209,7 +210,7 @@ func TestProfileNamesAreBounded(t *testing.T) {
 	f := newFixture(t)
 	this := f.file(1, named("function"))
 	f.process(1, this)
-	p := NewProfile(f.Symbolizer, ValueType{"hits", "count"})
+	p := NewProfile(f.Symbolizer, profile.ValueType{Type: "hits", Unit: "count"})
 	p.names = maxProfileNames - 5
 	p.Add(t.Context(), 1, []uint64{functions}, []int64{1}, nil)
 	qt.Check(t, qt.Equals(f.Counts(), Counts{Frames: 1, NoFunction: 1}))

@@ -188,7 +188,7 @@ func runtimeAddress(t *testing.T, pid int, path string, offset uint64) uint64 {
 // lines, in all its formats.
 func checkProfile(t *testing.T, s *stack.Symbolizer, pid int, addresses []uint64, want []string) {
 	t.Helper()
-	p := stack.NewProfile(s, stack.ValueType{Type: "hits", Unit: "count"})
+	p := stack.NewProfile(s, profile.ValueType{Type: "hits", Unit: "count"})
 	p.Add(t.Context(), pid, addresses, []int64{7}, nil)
 	var folded, page, file bytes.Buffer
 	qt.Assert(t, qt.IsNil(p.WriteFolded(t.Context(), &folded)))

@@ -21,10 +21,6 @@ import (
 	"github.com/gousdt/gousdt/internal/language/symbolname"
 )
 
-// ValueType is the type of a value, such as "alloc_space", and its unit, such
-// as "count", "nanoseconds" or "bytes".
-type ValueType struct{ Type, Unit string }
-
 // Profile collects stacks with values. It is written for go tool pprof, for
 // tools that make flame graphs, or as a flame graph. It is not safe for
 // concurrent use.
@@ -36,7 +32,7 @@ type Profile struct {
 	// Period is the amount of PeriodType from one sample to the next, if the
 	// stacks are sampled: 512 << 10 of {"space", "bytes"}.
 	Period     int64
-	PeriodType ValueType
+	PeriodType profile.ValueType
 
 	// ByProcess keeps stacks of different processes apart, by the label
 	// "process". Otherwise stacks of the same places in the same files are one,
@@ -80,9 +76,11 @@ type mappingKey struct {
 }
 
 // NewProfile returns an empty profile with one or more values for each stack.
-// pprof shows the last one unless it is asked for another, and flame graphs are
-// made of the last one. The Symbolizer names the functions.
-func NewProfile(symbolizer *Symbolizer, types ...ValueType) *Profile {
+// The type of a value is such as "alloc_space", and its unit "count",
+// "nanoseconds" or "bytes". pprof shows the last one unless it is asked for
+// another, and flame graphs are made of the last one. The Symbolizer names the
+// functions.
+func NewProfile(symbolizer *Symbolizer, types ...profile.ValueType) *Profile {
 	p := &Profile{
 		symbolizer: symbolizer,
 		samples:    make(map[string]*profile.Sample),
@@ -90,7 +88,7 @@ func NewProfile(symbolizer *Symbolizer, types ...ValueType) *Profile {
 		mappings:   make(map[mappingKey]*profile.Mapping),
 	}
 	for _, t := range types {
-		p.out.SampleType = append(p.out.SampleType, &profile.ValueType{Type: t.Type, Unit: t.Unit})
+		p.out.SampleType = append(p.out.SampleType, &t)
 		p.out.DefaultSampleType = t.Type
 	}
 	return p
@@ -524,8 +522,8 @@ func (p *Profile) Write(ctx context.Context, w io.Writer) error {
 		p.out.TimeNanos = p.Start.UnixNano()
 	}
 	p.out.DurationNanos, p.out.Period = int64(p.Duration), p.Period
-	if p.PeriodType != (ValueType{}) {
-		p.out.PeriodType = &profile.ValueType{Type: p.PeriodType.Type, Unit: p.PeriodType.Unit}
+	if p.PeriodType != (profile.ValueType{}) {
+		p.out.PeriodType = &p.PeriodType
 	}
 	if err := p.out.CheckValid(); err != nil {
 		return err

@@ -37,15 +37,15 @@ func TestProfileHasStacksValuesAndLabels(t *testing.T) {
 	defer symbolizer.Close()
 	target := start(t)
 	addresses := []uint64{target.main, target.main + 8}
-	p := stack.NewProfile(symbolizer, stack.ValueType{Type: "hits", Unit: "count"},
-		stack.ValueType{Type: "time", Unit: "nanoseconds"})
+	p := stack.NewProfile(symbolizer, profile.ValueType{Type: "hits", Unit: "count"},
+		profile.ValueType{Type: "time", Unit: "nanoseconds"})
 	p.Add(t.Context(), target.PID, addresses, []int64{3, 300}, map[string]string{"comm": "x"})
 	p.Add(t.Context(), target.PID, addresses[:1], []int64{1, 100}, nil)
 	p.Add(t.Context(), target.PID, nil, []int64{2, 200}, nil)
 
 	var file bytes.Buffer
 	p.Start, p.Duration = time.Unix(1000, 0), time.Minute
-	p.Period, p.PeriodType = 512, stack.ValueType{Type: "space", Unit: "bytes"}
+	p.Period, p.PeriodType = 512, profile.ValueType{Type: "space", Unit: "bytes"}
 	qt.Assert(t, qt.IsNil(p.Write(t.Context(), &file)))
 	read, err := profile.Parse(&file)
 	qt.Assert(t, qt.IsNil(err))
@@ -71,7 +71,7 @@ func TestProfileHasStacksValuesAndLabels(t *testing.T) {
 
 // The format has no room for other bytes.
 func TestProfileIsOfValidText(t *testing.T) {
-	p := stack.NewProfile(stack.NewSymbolizer(""), stack.ValueType{Type: "hits", Unit: "count"})
+	p := stack.NewProfile(stack.NewSymbolizer(""), profile.ValueType{Type: "hits", Unit: "count"})
 	p.Add(t.Context(), 1<<30, []uint64{1}, []int64{1}, map[string]string{"\xff": "a\xffb"})
 	var file bytes.Buffer
 	qt.Assert(t, qt.IsNil(p.Write(t.Context(), &file)))
@@ -95,7 +95,7 @@ func TestStacksOfTwoProcessesOfAFileAreOne(t *testing.T) {
 		symbolizer.Key(second.PID, []uint64{1}))))
 
 	for _, apart := range []bool{false, true} {
-		p := stack.NewProfile(symbolizer, stack.ValueType{Type: "hits", Unit: "count"})
+		p := stack.NewProfile(symbolizer, profile.ValueType{Type: "hits", Unit: "count"})
 		p.ByProcess = apart
 		p.Add(t.Context(), first.PID, addresses(first), []int64{3}, nil)
 		p.Add(t.Context(), second.PID, addresses(second), []int64{4}, nil)
@@ -119,7 +119,7 @@ func TestStacksOfTwoProcessesOfAFileAreOne(t *testing.T) {
 }
 
 func TestSumsOfStacksAreLimited(t *testing.T) {
-	p := stack.NewProfile(nil, stack.ValueType{Type: "arg0", Unit: "bytes"})
+	p := stack.NewProfile(nil, profile.ValueType{Type: "arg0", Unit: "bytes"})
 	for _, label := range []string{"\xfe", "\xff"} { // both become U+FFFD
 		p.AddFrames(1, []stack.Frame{{Function: "f"}}, []int64{math.MaxInt64 - 1},
 			map[string]string{"arg1": label})
@@ -136,8 +136,8 @@ func TestFlameGraphs(t *testing.T) {
 	symbolizer := stack.NewSymbolizer("")
 	defer symbolizer.Close()
 	target := start(t)
-	p := stack.NewProfile(symbolizer, stack.ValueType{Type: "hits", Unit: "count"},
-		stack.ValueType{Type: "arg0", Unit: "bytes"})
+	p := stack.NewProfile(symbolizer, profile.ValueType{Type: "hits", Unit: "count"},
+		profile.ValueType{Type: "arg0", Unit: "bytes"})
 	p.Add(t.Context(), target.PID, []uint64{target.main, target.main + 8}, []int64{1, 30}, nil)
 	p.Add(t.Context(), target.PID, []uint64{target.main + 4, target.main + 8}, []int64{1, 3}, nil)
 	p.Add(t.Context(), target.PID, []uint64{target.main, 1}, []int64{1, 7},
@@ -166,7 +166,7 @@ func TestFlameGraphs(t *testing.T) {
 func TestNegativeStacksAreLeftOut(t *testing.T) {
 	symbolizer := stack.NewSymbolizer("")
 	defer symbolizer.Close()
-	p := stack.NewProfile(symbolizer, stack.ValueType{Type: "sum", Unit: "count"})
+	p := stack.NewProfile(symbolizer, profile.ValueType{Type: "sum", Unit: "count"})
 	for line, value := range []int64{8, -5} { // two places of one function
 		p.AddFrames(1, []stack.Frame{{Function: "both", Address: uint64(line)}}, []int64{value}, nil)
 	}
@@ -193,7 +193,7 @@ var zeroValues = []any{&argspec.Arg{}, &argspec.Encoding{}, argspec.Kind(99), &a
 	&trace.OwnerLoss{}, &trace.Sampling{}, &trace.Stats{},
 	&providers.Argument{}, &providers.Definitions{}, &stack.Counts{}, &stack.Frame{},
 	&stack.Profile{}, &stack.Symbolizer{},
-	&stack.ValueType{}, &trace.Aggregation{}, &trace.Attachment{}, &trace.Bucket{},
+	&trace.Aggregation{}, &trace.Attachment{}, &trace.Bucket{},
 	&trace.Capture{}, &trace.Event{}, &trace.EventOptions{}, &trace.Histogram{}, trace.Kind(99),
 	&trace.Latency{}, &trace.Losses{}, trace.LostError(0), &trace.Row{}, &trace.Session{},
 	&trace.SessionOptions{}, &trace.Site{}, &trace.Snapshot{}, &trace.Value{}, &trace.WatchSession{},
@@ -207,7 +207,7 @@ var zeroValues = []any{&argspec.Arg{}, &argspec.Encoding{}, argspec.Kind(99), &a
 
 // named returns a profile with stacks of a Symbolizer that names nothing.
 func named(symbolizer *stack.Symbolizer) *stack.Profile {
-	p := stack.NewProfile(symbolizer, stack.ValueType{Type: "hits", Unit: "count"})
+	p := stack.NewProfile(symbolizer, profile.ValueType{Type: "hits", Unit: "count"})
 	p.ByProcess = true
 	p.Add(context.Background(), 1, []uint64{1}, []int64{1}, nil)
 	p.AddFrames(1, nil, []int64{-1}, nil)

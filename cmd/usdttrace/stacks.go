@@ -17,6 +17,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/pprof/profile"
+
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/debuginfod"
@@ -207,9 +209,9 @@ type eventRows struct {
 
 func (t *tracer) newSamples() *samples {
 	s := &samples{tracer: t, sum: -1}
-	var sum *stack.ValueType
+	var sum *profile.ValueType
 	if n, ok := argumentNumber(t.options.sum); ok {
-		s.sum, sum = n, &stack.ValueType{Type: t.options.sum, Unit: "count"}
+		s.sum, sum = n, &profile.ValueType{Type: t.options.sum, Unit: "count"}
 	}
 	if t.options.profiles() {
 		s.profile = t.newProfile(sum)
@@ -403,8 +405,8 @@ func (o *options) profileTitle() string {
 }
 
 // newProfile returns a profile of hits, and of sum unless that is nil.
-func (t *tracer) newProfile(sum *stack.ValueType) *stack.Profile {
-	types := []stack.ValueType{{Type: "hits", Unit: "count"}}
+func (t *tracer) newProfile(sum *profile.ValueType) *stack.Profile {
+	types := []profile.ValueType{{Type: "hits", Unit: "count"}}
 	if sum != nil {
 		types = append(types, *sum)
 	}
@@ -415,12 +417,12 @@ func (t *tracer) newProfile(sum *stack.ValueType) *stack.Profile {
 
 // profileOf returns the profile of rows that the kernel has counted.
 func (t *tracer) profileOf(a *aggregation, s *trace.Snapshot) *stack.Profile {
-	var sum *stack.ValueType
+	var sum *profile.ValueType
 	switch {
 	case a.duration:
-		sum = &stack.ValueType{Type: "latency", Unit: "nanoseconds"}
+		sum = &profile.ValueType{Type: "latency", Unit: "nanoseconds"}
 	case a.Sum:
-		sum = &stack.ValueType{Type: a.Value, Unit: "count"}
+		sum = &profile.ValueType{Type: a.Value, Unit: "count"}
 	}
 	t.stacks.Remember()
 	p := t.newProfile(sum)
@@ -518,7 +520,7 @@ func (t *tracer) profileSum(sum trace.Value) (held int64) {
 
 func (t *tracer) writeProfiles(p *stack.Profile, c collected) error {
 	if t.options.samples() {
-		p.PeriodType = stack.ValueType{Type: "hits", Unit: "count"}
+		p.PeriodType = profile.ValueType{Type: "hits", Unit: "count"}
 		// The hits that an event stands for.
 		p.Period = max(1, int64((c.weight+c.events/2)/max(1, c.events)))
 	}

@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/pprof/profile"
 	"go.opentelemetry.io/ebpf-profiler/log"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -209,17 +210,17 @@ func run(ctx context.Context, o *options, messages io.Writer) error {
 	if err != nil {
 		return err
 	}
-	kinds, title := []stack.ValueType{{Type: "hits", Unit: "count"}}, strings.Join(o.patterns, " ")
+	kinds, title := []profile.ValueType{{Type: "hits", Unit: "count"}}, strings.Join(o.patterns, " ")
 	switch {
 	case o.memory:
-		kinds = []stack.ValueType{{Type: "alloc_objects", Unit: "count"},
+		kinds = []profile.ValueType{{Type: "alloc_objects", Unit: "count"},
 			{Type: "alloc_space", Unit: "bytes"}, {Type: "inuse_objects", Unit: "count"},
 			{Type: "inuse_space", Unit: "bytes"}}
 		title = strings.TrimSpace("memory " + o.where)
 	case o.span:
-		kinds[0] = stack.ValueType{Type: "time", Unit: "nanoseconds"}
+		kinds[0] = profile.ValueType{Type: "time", Unit: "nanoseconds"}
 	case o.value != "":
-		kinds[0] = stack.ValueType{Type: o.value, Unit: "units"}
+		kinds[0] = profile.ValueType{Type: o.value, Unit: "units"}
 	}
 	p := stack.NewProfile(nil, kinds...)
 	p.Start = time.Now()
@@ -250,7 +251,7 @@ func run(ctx context.Context, o *options, messages io.Writer) error {
 		return errors.Join(err, o.nothing())
 	}
 	if o.memory {
-		p.PeriodType = stack.ValueType{Type: "space", Unit: "bytes"}
+		p.PeriodType = profile.ValueType{Type: "space", Unit: "bytes"}
 		lost, failed := memory.Profile(func(site *profiler.MemorySite) {
 			p.AddFrames(site.PID, site.Frames, []int64{site.Allocs, site.AllocBytes,
 				site.Allocs - site.Frees, site.AllocBytes - site.FreeBytes}, o.labels(site.Process))

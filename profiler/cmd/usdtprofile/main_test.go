@@ -175,7 +175,7 @@ func TestProfilesAreReplacedWhole(t *testing.T) {
 	output, err := commandline.CreateOutput(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer output.Abandon()
-	p := stack.NewProfile(nil, stack.ValueType{Type: "hits", Unit: "count"})
+	p := stack.NewProfile(nil, profile.ValueType{Type: "hits", Unit: "count"})
 	p.AddFrames(1, nil, []int64{1}, nil)
 	qt.Assert(t, qt.IsNil(write(p, output, path, "")))
 	text, err := io.ReadAll(before)
