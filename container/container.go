@@ -31,13 +31,31 @@ func (c Container) short() string {
 	return c.ID
 }
 
-// Of returns the container that a path of a cgroup belongs to. Of containers
-// inside each other the outermost counts: the processes in it choose the names
-// of those below. For the same reason, no container is found below a unit that
-// is not a container runtime's, such as a user's user@1000.service.
+// Of returns the container that a cgroup belongs to, by its path, or by the
+// text of /proc/PID/cgroup. That has a path for each hierarchy: the one of
+// version 2 counts if it has a container.
+//
+// Of containers inside each other the outermost counts: the processes in it
+// choose the names of those below. For the same reason, no container is found
+// below a unit that is not a container runtime's, such as a user's
+// user@1000.service.
 func Of(cgroup string) (Container, bool) {
-	c, _ := identify(cgroup)
-	return c, c.ID != ""
+	if strings.HasPrefix(cgroup, "/") {
+		c, _ := identify(cgroup)
+		return c, c.ID != ""
+	}
+	var found Container
+	for line := range strings.Lines(cgroup) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		c, _ := identify(parts[2])
+		if c.ID != "" && (found.ID == "" || parts[0] == "0") {
+			found = c
+		}
+	}
+	return found, found.ID != ""
 }
 
 // identify returns the container of a cgroup, and the outermost systemd unit,
@@ -74,23 +92,6 @@ var runtimes = []string{"docker", "containerd", "cri", "k3s", "rke2", "kubelet",
 func isRuntime(unit string) bool {
 	return strings.HasSuffix(unit, ".service") && slices.ContainsFunc(runtimes,
 		func(name string) bool { return strings.HasPrefix(unit, name) })
-}
-
-// OfProcess is [Of] for the text of /proc/PID/cgroup, which has a path for each
-// hierarchy. The path of version 2 counts if it has a container.
-func OfProcess(text string) (Container, bool) {
-	var found Container
-	for line := range strings.Lines(text) {
-		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
-		if len(parts) != 3 {
-			continue
-		}
-		c, ok := Of(parts[2])
-		if ok && (found.ID == "" || parts[0] == "0") {
-			found = c
-		}
-	}
-	return found, found.ID != ""
 }
 
 // Unit returns the outermost systemd unit in a cgroup's path, such as

@@ -112,7 +112,7 @@ func TestOfProcess(t *testing.T) {
 		{"a colon in the path", "0::/a:b/docker-" + id + ".scope\n", id},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, ok := container.OfProcess(test.text)
+			got, ok := container.Of(test.text)
 			qt.Assert(t, qt.Equals(got.ID, test.want))
 			qt.Assert(t, qt.Equals(ok, test.want != ""))
 		})
@@ -138,8 +138,8 @@ func FuzzOfBelow(f *testing.F) {
 	f.Fuzz(func(t *testing.T, cgroup, below string) {
 		c, ok := container.Of(cgroup)
 		unit := container.Unit(cgroup)
-		if !ok && (unit == "" || strings.HasPrefix(unit, "docker")) {
-			return // only the owner of the machine makes cgroups there
+		if !strings.HasPrefix(cgroup, "/") || !ok && (unit == "" || strings.HasPrefix(unit, "docker")) {
+			return // no path, or only the owner of the machine makes cgroups there
 		}
 		again, _ := container.Of(cgroup + "/" + below)
 		if ok {
@@ -158,7 +158,7 @@ func FuzzOf(f *testing.F) {
 		if ok != (c.ID != "") || !isPart {
 			t.Errorf("%q: %+v", cgroup, c)
 		}
-		container.OfProcess(cgroup)
+		container.Of("0::" + cgroup)
 		container.Unit(cgroup)
 	})
 }

@@ -31,7 +31,7 @@
 // The ID is that of a cgroup of version 2. If a machine has its containers in
 // the hierarchies of version 1 only, all of them have the ID of the root of
 // version 2. Find the container by its process there, with
-// [github.com/gousdt/gousdt/proc.Process.Cgroup] and [OfProcess].
+// [github.com/gousdt/gousdt/proc.Process.Cgroup], whose text [Of] takes, too.
 //
 // A user below user@1000.service, or a privileged container below its own
 // cgroup, can make cgroups and name them like other containers. So the

@@ -23,13 +23,13 @@ func ExampleOf() {
 }
 
 // The container of a process, whichever versions of cgroups its machine has.
-func ExampleOfProcess() {
+func ExampleOf_process() {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	if c, ok := container.OfProcess(string(text)); ok {
+	if c, ok := container.Of(string(text)); ok {
 		fmt.Println(c.Runtime, c.ID)
 	}
 }

@@ -108,12 +108,6 @@ func (p Process) Executable() (string, error) {
 // cgroups(7). Runtimes put the ID of a container there.
 func (p Process) Cgroup() (string, error) { return deadline.ReadCgroup(p.fs.root(), p.PID) }
 
-// Owner returns a text that is the same for all processes that share costs and
-// limits: those of a container, else of the slice of a user, else of a cgroup
-// and user. Making cgroups and users of its own gives a container or user no
-// second owner.
-func (p Process) Owner() string { return deadline.OwnerOf(p.fs.root(), p.PID) }
-
 // String returns PID and command: "1234 (postgres)".
 func (p Process) String() string { return fmt.Sprintf("%d (%s)", p.PID, p.Command) }
 

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
@@ -139,7 +141,7 @@ func NewMemory(opts *Options) *Memory {
 				return "", false
 			}
 			runs, err = p.IsRunning()
-			return p.Owner(), runs || err != nil
+			return deadline.OwnerOf(procfs.NewFS("").Root(), pid), runs || err != nil
 		}, sweepAt: sweepAfter,
 		processes: make(map[int]*memoryProcess), owners: make(map[string]*memoryOwner),
 		past: make(map[stackKey]*MemorySite), other: MemorySite{Process: "(other)"}}

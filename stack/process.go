@@ -74,7 +74,7 @@ func (s *Symbolizer) scan(pid int) *process {
 	now, err := proc.Find(proc.FS(s.fs.Root()), pid)
 	owner := ""
 	if err == nil {
-		owner = now.Owner()
+		owner = deadline.OwnerOf(s.fs.Root(), pid)
 	}
 	s.mutex.Lock()
 	known := s.processes[pid]

@@ -25,11 +25,12 @@ import (
 // called by several goroutines at once; they wait for each other.
 type Symbolizer struct {
 	// DebugFile, if set, is called for a file whose debug file is not
-	// installed, with the [proc.Process.Owner] of a process that maps it, ""
-	// if that is not known, and the file's build ID. It must return at once. It
-	// returns done false while the file is still being fetched, such as from a
-	// debuginfod server, and then the path, or "" if there is no such file.
-	// Functions have names from then on. DebugFile must not call the
+	// installed, with the owner of a process that maps it, "" if that is not
+	// known, and the file's build ID. The owner is a text that is the same for
+	// all processes of a container, or else of a user. DebugFile must return at
+	// once. It returns done false while the file is still being fetched, such
+	// as from a debuginfod server, and then the path, or "" if there is no such
+	// file. Functions have names from then on. DebugFile must not call the
 	// Symbolizer, and must be set before that is used.
 	DebugFile func(owner, buildID string) (path string, done bool)
 	// Lines adds source files and lines, and inlined functions, to Frames and

@@ -122,10 +122,10 @@ type Options struct {
 // What is over a limit is not attached. It is an error of [Changes], and is
 // tried again when there is room.
 //
-// An owner is a container, or else a user: see [proc.Process.Owner]. Where an
-// owner lacks room, the owner that has the most gives up half, if it has more
-// than the first one would have then. An owner for which attaching takes more
-// than a quarter of the time waits while there are others.
+// An owner is a container, or else a user, also with all cgroups and users that
+// it makes. Where an owner lacks room, the owner that has the most gives up
+// half, if it has more than the first one would have then. An owner for which
+// attaching takes more than a quarter of the time waits while there are others.
 type Limits struct {
 	FileSites  int // the sites of one file, 10,000
 	OwnerSites int // those of all files of one owner, 50,000

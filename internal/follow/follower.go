@@ -215,8 +215,9 @@ type target struct {
 	isNew      bool // its file has been opened just now
 }
 
-func newTarget(at Place, pair *procwatch.ProcessFile) target {
-	return target{spot: spot{at, WholeFile}, pair: pair, owner: pair.Process.Owner()}
+func (f *Follower[A]) target(at Place, pair *procwatch.ProcessFile) target {
+	return target{spot: spot{at, WholeFile}, pair: pair,
+		owner: deadline.OwnerOf(f.watcher.FS.Root(), pair.Process.PID)}
 }
 
 // isOver reports whether the target is in a process that has ended. Its PID may
@@ -293,7 +294,7 @@ func (f *Follower[A]) targets(changes *procwatch.Changes) []target {
 		case perProcess:
 			targets = append(targets, f.afterwards(inProcess(pair), pair))
 		case known.pairs == 1 || known.source != pair.File:
-			targets = append(targets, newTarget(inEveryProcess(pair), pair))
+			targets = append(targets, f.target(inEveryProcess(pair), pair))
 		}
 		known.source = pair.File
 		if !written || !perProcess {
@@ -304,7 +305,7 @@ func (f *Follower[A]) targets(changes *procwatch.Changes) []target {
 				// It has not been scanned since the file was written to.
 				place, other := inProcess(other), *other
 				other.File = pair.File
-				targets = append(targets, newTarget(place, &other))
+				targets = append(targets, f.target(place, &other))
 			}
 		}
 	}
@@ -335,7 +336,7 @@ var errAgain = errors.New("the process has executed the program again while it w
 // afterwards returns the target of a file in a process, which waits for the
 // time that has been set.
 func (f *Follower[A]) afterwards(place Place, pair *procwatch.ProcessFile) target {
-	at := newTarget(place, pair)
+	at := f.target(place, pair)
 	if f.opts.After > 0 {
 		f.note(at, errEarly, WhenReady)
 		f.failed[at.spot].next = time.Now().Add(f.opts.After)

@@ -232,7 +232,7 @@ func (ps *processes) read(found proc.Process) *process {
 	p := &process{Process: found}
 	p.executable, _ = found.Executable()
 	if text, err := found.Cgroup(); err == nil {
-		p.container, _ = container.OfProcess(text)
+		p.container, _ = container.Of(text)
 		p.cgroup = unifiedPath(text)
 	}
 	service := make(chan map[string]string, 1)
