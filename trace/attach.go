@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -300,11 +301,12 @@ const maxHelpers = 16
 func (a *Attachment) attachHelpers(w *work) error {
 	var helpers []elfnote.Pattern
 	var of string
+	known := cmp.Or(a.session.opts.known(), defs.Builtin())
 	for i, site := range w.sites {
 		if i > 0 && site.Provider == w.sites[i-1].Provider && site.Name == w.sites[i-1].Name {
 			continue
 		}
-		probe, symbol, ok := a.session.opts.known().Helper(site.Provider, site.Name)
+		probe, symbol, ok := known.Helper(site.Provider, site.Name)
 		if !ok || slices.ContainsFunc(w.sites, func(s *Site) bool {
 			return probe.Match(s.Provider, s.Name)
 		}) {

@@ -6,6 +6,9 @@ package trace_test
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -320,6 +323,32 @@ func TestHelpersAreAttached(t *testing.T) {
 	_, err := s.Attach(usdt.Target{Path: path}, nil, elfnote.Exact("gousdt_test", "three"))
 	qt.Check(t, qt.ErrorMatches(err, "attaching gousdt_test:specs, without which gousdt_test:three "+
 		"does not fire: gousdt_test:specs: 300 sites are more than 16"))
+}
+
+// Python 3.11 passes the start of a call only while another probe is attached:
+// a session without definitions attaches that one, too.
+func TestHelpersAreAttachedWithoutDefinitions(t *testing.T) {
+	python := testprog.StartPython(t)
+	python.Stop()
+	script := filepath.Join(t.TempDir(), "plain.py")
+	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte(`
+import sys
+def traced(): return 1
+for line in sys.stdin:
+    traced()
+    print("ok", flush=True)
+`), 0o644)))
+	process := testprog.StartCommand(t, exec.Command(python.File, "-I", "-S", script))
+	s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{
+		Spans: []trace.Latency{{Pair: "python:function"}}}})
+	attach(t, s, usdt.Target{Path: python.File, PID: process.PID}, "python:function__*", nil)
+	for range 10 {
+		process.Do("call")
+	}
+	next(t, s, 10)
+	losses, err := s.Losses()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(losses, trace.Losses{}))
 }
 
 // Starts and ends that do not belong together as they are matched are

@@ -49,7 +49,9 @@ type SessionOptions struct {
 	// Definitions say what the arguments of probes mean. Expressions and
 	// captures can use the names that arguments have there, such as "query" for
 	// "arg0", and [Site.Argument] returns them. They must not be changed
-	// while the session is open. See [providers.Builtin].
+	// while the session is open. See [providers.Builtin], which also say for a
+	// session without Definitions which probes fire only while others are
+	// attached: Attach attaches these, too, and their hits count for nothing.
 	Definitions *providers.Definitions
 
 	// Containers gives the key "container" of aggregations its values,
