@@ -192,6 +192,14 @@ ONCE static void forks(int id)
 	END(id);
 }
 
+/* Returns before the end. */
+ONCE static void leaves(int id, int ends)
+{
+	START(id);
+	if (ends)
+		END(id);
+}
+
 /*
  * A program runs another one in a call, in the same frame as that: its end is of no
  * call, and the next one is.
@@ -199,6 +207,8 @@ ONCE static void forks(int id)
 ONCE static void execs(char **argv, int helped, int again)
 {
 	if (again) {
+		if (strstr(argv[1], "left"))
+			leaves(4, helped);
 		if (helped)
 			begin(1);
 		else

@@ -88,8 +88,9 @@ func TestCallsAreKnown(t *testing.T) {
 			for scenario, want := range map[string]trace.Losses{
 				"jumps": {Left: 8}, "moves": {}, "fails": {}, "helped": {}, "signals": {},
 				"coroutines": {}, "forks": {Unmatched: 1}, "execs": {Replaced: 1, Unmatched: 1},
-				"execs helped":      {Replaced: 1, Unmatched: 1},
-				"execs in a thread": {Replaced: 2, Unmatched: 1}, "exceptions": {Left: 10}, "guards": {},
+				"execs helped":        {Replaced: 1, Unmatched: 1},
+				"execs with one left": {Left: 1, Replaced: 1, Unmatched: 1},
+				"execs in a thread":   {Replaced: 2, Unmatched: 1}, "exceptions": {Left: 10}, "guards": {},
 				"panics": {Left: 40}, "drops": {},
 			} {
 				cplusplus := scenario == "exceptions" || scenario == "guards"

@@ -234,8 +234,7 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	}
 	switch {
 	case b.site.Pairs[l].Over:
-		b.Emit(toStack(c.slot, r2), storeImm(r7, callsCount, 0, asm.Word))
-		b.lost(CounterLeft, fromStack(r1, c.slot))
+		b.forget(c, CounterLeft, 0)
 		b.Jump(none)
 		return c
 	case failed:
@@ -539,18 +538,30 @@ func (b *builder) unlessExec(c *call, same argcode.Label) {
 	b.LookUp(b.plan.Execs, process, here)
 	b.Emit(load(r1, r0, 0), fromStack(r2, c.began))
 	b.JumpIf(asm.JLE, r1, r2, here)
-	b.forget(c, 0)
+	b.forget(c, CounterReplaced, 0)
 	b.Aside(here, same, func() {
 		b.innermost()
 		b.Emit(loadN(r2, r7, callsCount, asm.Word))
 	})
 }
 
-// forget empties the stack at R7, from which some calls are removed already.
-func (b *builder) forget(c *call, removed int32) {
-	b.Emit(loadN(r1, r7, callsCount, asm.Word), asm.Add.Imm(r1, removed), toStack(c.slot, r1),
-		storeImm(r7, callsCount, 0, asm.Word))
-	b.lost(CounterReplaced, fromStack(r1, c.slot))
+// forget empties the stack at R7, from which some calls are removed already,
+// and counts those that were not over.
+func (b *builder) forget(c *call, as Counter, removed int32) {
+	next, counted := b.Label(), b.Label()
+	b.Emit(loadN(r1, r7, callsPushed, asm.Word), loadN(r2, r7, callsCount, asm.Word),
+		storeImm(r7, callsCount, 0, asm.Word), set(r5, removed))
+	b.JumpIfImm(asm.JLT, r2, 1, r3, counted)
+	b.JumpIfImm(asm.JGT, r2, MaxCalls, r3, counted) // never: see searchCalls
+	b.Place(next)
+	b.Emit(asm.Sub.Imm(r1, 1))
+	b.callAt(r4)
+	b.Emit(load(r0, r4, callFrame), asm.And.Imm(r0, callOver), asm.Sub.Imm(r0, 1),
+		asm.RSh.Imm(r0, 63), asm.Add.Reg(r5, r0), asm.Sub.Imm(r2, 1))
+	b.JumpIfImm(asm.JGT, r2, 0, r3, next)
+	b.Place(counted)
+	b.Emit(toStack(c.slot, r5))
+	b.lost(as, fromStack(r1, c.slot))
 }
 
 // maxYoung is the age up to which a call is certainly one of this thread: the
@@ -944,8 +955,8 @@ func (b *builder) bornBefore(c *call, checked argcode.Label) {
 	b.Emit(fromStack(r1, birth), fromStack(r2, c.began))
 	b.JumpIf(asm.JLE, r1, r2, checked)
 	if _, failed := b.site.Pairs[c.Latency].end(); failed {
-		b.forget(c, 0)
+		b.forget(c, CounterReplaced, 0)
 	} else {
-		b.forget(c, 1)
+		b.forget(c, CounterReplaced, 1)
 	}
 }
