@@ -46,6 +46,12 @@ func Slots(s *Session) (used, held int) {
 // FillSlots leaves no room for slots.
 func FillSlots(s *Session) { s.slots.used = maxSlots }
 
+// FillExecs leaves no room for when processes run other programs.
+func FillExecs(s *Session) {
+	for pid := uint32(1 << 30); s.execs.Put(pid, uint64(0)) == nil; pid++ {
+	}
+}
+
 // Groups returns the sites at some addresses in groups that share a cookie, by
 // their indices.
 func Groups(addresses ...uint64) [][]int {

@@ -78,25 +78,34 @@ func (s *Session) followTasks(p *ebpf.ProgramSpec) error {
 	return nil
 }
 
-// maxExecs is the number of processes whose last exec is known. If there are
-// more, the oldest are forgotten: calls that began before are rare by then.
-const maxExecs = 4096
+// maxExecs is the number of processes that run at a time whose last exec is
+// known. If there are more, or the kernel has no BTF, so that those that have
+// ended stay, all calls end that began before an exec that found no room.
+const maxExecs = 1 << 14
 
 // followExecs keeps when processes run another program, which ends their calls.
 // Where the kernel does not let it, such calls end at the new program's probes.
 func (s *Session) followExecs() {
-	execs, fd := s.newMap("trace_execs", ebpf.LRUHash, 4, 8, maxExecs+heldBack*s.cpus)
-	if execs != nil && s.followTasks(&ebpf.ProgramSpec{Name: "sched_process_exec",
-		Instructions: bpfgen.ExecProbe(fd)}) == nil {
-		s.execs, s.plan.Execs = execs, fd
+	execs, fd := s.newMap("trace_execs", ebpf.Hash, 4, 8, maxExecs)
+	forgotten, noRoom := s.newMap("trace_forgotten", ebpf.Array, 4, 8, 1)
+	if s.mapErr != nil || s.followTasks(&ebpf.ProgramSpec{Name: "sched_process_exec",
+		Instructions: bpfgen.ExecProbe(fd, noRoom)}) != nil {
+		return
+	}
+	s.execs, s.forgotten, s.plan.Execs, s.plan.Forgotten = execs, forgotten, fd, noRoom
+	if task, err := taskLayout(); err == nil {
+		if exit, err := bpfgen.FamilyExit(fd, task); err == nil {
+			_ = s.followTasks(&ebpf.ProgramSpec{Name: "sched_process_free", Instructions: exit})
+		}
 	}
 }
 
-// execAfter reports whether a process has run another program after a moment of
-// the monotonic clock.
+// execAfter reports whether a process has, or may have, run another program
+// after a moment of the monotonic clock.
 func (s *Session) execAfter(pid int, moment time.Duration) bool {
 	var at uint64
-	return s.execs != nil && s.execs.Lookup(uint32(pid), &at) == nil && time.Duration(at) > moment
+	return s.execs != nil && (s.execs.Lookup(uint32(pid), &at) == nil ||
+		s.forgotten.Lookup(uint32(0), &at) == nil) && time.Duration(at) > moment
 }
 
 // addFamily adds a process and its descendants. The kernel adds those that fork

@@ -255,6 +255,25 @@ func TestExecEndsCalls(t *testing.T) {
 	}
 }
 
+// Where there is no room for the time of an exec, calls that began before it are
+// over all the same.
+func TestExecsWithoutRoomEndCalls(t *testing.T) {
+	s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{
+		Spans: []trace.Latency{{Pair: "gousdt_calls:left", By: "arg0", DoneBy: "arg1"}}}})
+	path := copyOf(t, "calls")
+	attach(t, s, usdt.Target{Path: path}, "gousdt_calls:left__*", nil)
+	trace.FillExecs(s)
+	c := startCaller(t, path, "exec")
+	c.call("") // until the new program runs
+	fmt.Fprintln(c.stdin, "end")
+	c.stdin.Close()
+	_ = c.cmd.Wait()
+	losses, err := s.Losses()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(losses, trace.Losses{Replaced: 1, Unmatched: 1}))
+	silent(t, s)
+}
+
 // Calls that exec has ended are losses, also after their probes are detached.
 func TestCallsEndedByExecStayLost(t *testing.T) {
 	p := start(t, "target-pie")

@@ -75,6 +75,7 @@ type objects struct {
 	waiting     *ebpf.Map // likewise
 	owners      *ebpf.Map // nil where the ring buffer is not shared out
 	execs       *ebpf.Map // by process: when it last ran another program; nil if that is not known
+	forgotten   *ebpf.Map // when a process without room there last did
 	familyFull  *ebpf.Map // one u64: processes that found no room in the family
 }
 

@@ -34,7 +34,7 @@ type caller struct {
 	path   string
 	pid    int
 	cmd    *exec.Cmd
-	stdin  io.Writer
+	stdin  io.WriteCloser
 	stdout *bufio.Reader
 }
 

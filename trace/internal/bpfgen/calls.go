@@ -525,17 +525,19 @@ func Caller(key [2]uint64) (pid, tid int, pair uint32) {
 const leastExec = 50 * time.Microsecond
 
 // unlessExec goes to same unless the process has run another program since the
-// innermost call of those at R7 began, which is at R4. Then all calls of before
-// are over. It sets R1, R2 and R4 as innermost does.
+// innermost call of those at R7 began, which is at R4, or may have. Then all
+// calls of before are over. It sets R1, R2 and R4 as innermost does.
 func (b *builder) unlessExec(c *call, same argcode.Label) {
-	here, process := b.Label(), b.Temporary(8)
+	here, other, known, process := b.Label(), b.Label(), b.Label(), b.Temporary(8)
 	b.Emit(load(r0, r4, callTime), toStack(c.began, r0))
 	if !c.ByThread() { // another thread may be about to set it
 		b.JumpIfImm(asm.JEq, r0, 0, r3, here)
 	}
 	b.Call(asm.FnGetCurrentPidTgid)
 	b.Emit(asm.RSh.Imm(r0, 32), storeN(r10, process, r0, asm.Word))
-	b.LookUp(b.plan.Execs, process, here)
+	b.LookUp(b.plan.Execs, process, other)
+	b.Place(known)
+	b.Aside(other, known, func() { b.LookUpIndex(b.plan.Forgotten, process, 0, here) })
 	b.Emit(load(r1, r0, 0), fromStack(r2, c.began))
 	b.JumpIf(asm.JLE, r1, r2, here)
 	b.forget(c, CounterReplaced, 0)

@@ -148,15 +148,21 @@ func TaskProbe(task int) asm.Instructions {
 }
 
 // ExecProbe returns a program for the raw tracepoint sched_process_exec that
-// keeps when a process runs another program, see Plan.Execs.
-func ExecProbe(execs int) asm.Instructions {
+// keeps when a process runs another program, see Plan.Execs. If there is no
+// room, it keeps the time in forgotten, see Plan.Forgotten.
+func ExecProbe(execs, forgotten int) asm.Instructions {
 	a := argcode.NewAssembler()
+	done := a.Label()
 	process, now := a.Alloc(8), a.Alloc(8)
 	a.Call(asm.FnGetCurrentPidTgid)
 	a.Emit(asm.RSh.Imm(r0, 32), storeN(r10, process, r0, asm.Word))
 	a.Call(asm.FnKtimeGetNs)
 	a.Emit(toStack(now, r0))
 	update(a, asm.LoadMapPtr(r1, execs), process, now, 0)
+	a.JumpIfImm(asm.JEq, r0, 0, r1, done)
+	a.LookUpIndex(forgotten, process, 0, done)
+	a.Emit(fromStack(r1, now), store(r0, 0, r1))
+	a.Place(done)
 	a.Leave()
 	program, _ := a.Finish() // there is nothing that could be too large
 	return program

@@ -71,8 +71,11 @@ type Plan struct {
 	Events   *Events    // nil: none are sent
 	Counters int        // descriptor of the map of counters
 	Lost     int        // descriptor of an array, see LostSize; 0: all lost calls are in Counters
-	Execs    int        // descriptor of an LRU hash map: when a process (u32) last ran another program (u64); 0: not known
-	Filtered int        // descriptor of an array: its u32 is 1 once Filter left a hit out; 0: none
+	Execs    int        // descriptor of a hash map: when a process (u32) last ran another program (u64); 0: not known
+	// Forgotten is the descriptor of an array of one element: when a process
+	// for which Execs had no room last ran another program.
+	Forgotten int
+	Filtered  int // descriptor of an array: its u32 is 1 once Filter left a hit out; 0: none
 
 	// Generations is the descriptor of an array of maps. Its only element is an
 	// array of one u64, whose bits choose the maps of aggregations. 0: all bits
