@@ -255,11 +255,11 @@ func TestExecEndsCalls(t *testing.T) {
 	}
 }
 
-// Where there is no room for the time of an exec, calls that began before it are
-// over all the same.
+// Where there is no room for the time of an exec, calls that began before it
+// are over all the same.
 func TestExecsWithoutRoomEndCalls(t *testing.T) {
 	s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{
-		Spans: []trace.Latency{{Pair: "gousdt_calls:left", By: "arg0", DoneBy: "arg1"}}}})
+		Spans: []trace.Latency{{Pair: "gousdt_calls:left", By: "arg0=arg1"}}}})
 	path := copyOf(t, "calls")
 	attach(t, s, usdt.Target{Path: path}, "gousdt_calls:left__*", nil)
 	trace.FillExecs(s)
