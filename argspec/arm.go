@@ -54,7 +54,6 @@ func (p *parser) armFloat() {
 	p.pos = len(p.text)
 }
 
-// armMemory parses the brackets.
 func (p *parser) armMemory() {
 	p.pos++
 	base := p.nextRegister()
@@ -125,7 +124,6 @@ func (p *parser) parseARM64() {
 	p.constantExpression()
 }
 
-// arm64Memory parses the brackets.
 func (p *parser) arm64Memory() {
 	p.pos++
 	p.skipBlanks()

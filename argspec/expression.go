@@ -193,7 +193,7 @@ func (p *parser) number() uint64 {
 	return number
 }
 
-// digitValue returns the value of a digit up to f, more for other bytes.
+// digitValue returns 16 for what is no digit.
 func digitValue(c byte) int {
 	switch {
 	case isDigit(c):
@@ -375,7 +375,6 @@ func (p *parser) fromPLTGOT(name string) value {
 	return value{number: v.number - table}
 }
 
-// lookup asks the file for a symbol.
 func (p *parser) lookup(name string) (symbol elf.Symbol) {
 	switch {
 	case p.err != nil:
@@ -392,7 +391,7 @@ func (p *parser) lookup(name string) (symbol elf.Symbol) {
 	return symbol
 }
 
-// isAbsolute reports whether the program runs at the addresses in its file.
+// isAbsolute: the program runs at the addresses in its file.
 func (p *parser) isAbsolute() bool { return p.header.Type == elf.ET_EXEC }
 
 // isThreadLocal recognises the relocations of thread-local variables, on all

@@ -61,7 +61,6 @@ func (p *parser) loongArchOffset(base Register) {
 	p.address(base, Register{}, 1, p.expression())
 }
 
-// loongArchRegister parses a register, with or without its $.
 func (p *parser) loongArchRegister() Register {
 	p.accept('$')
 	return p.nextRegister()

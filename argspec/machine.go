@@ -9,7 +9,6 @@ import (
 	"sync"
 )
 
-// machine describes a machine.
 type machine struct {
 	// names has the registers that operands can name.
 	names func() *registers
@@ -49,7 +48,7 @@ func (r *registers) place(name string) (at, key uint64) {
 	return at, key
 }
 
-// find returns what a name in lower case, without sigils, stands for, or nil.
+// find returns nil if a name in lower case, without sigils, is no register's.
 func (r *registers) find(name string) *named {
 	at, _ := r.place(name)
 	return r.values[at]
@@ -171,7 +170,6 @@ func each(text string, f func(name string, slot int)) {
 	}
 }
 
-// setMachine sets what depends on the machine.
 func (p *parser) setMachine() {
 	narrow := p.header.Class == elf.ELFCLASS32
 	p.wordSize, p.registerSize, p.address32 = 8, 8, false
@@ -215,7 +213,6 @@ func (p *parser) parse() {
 	}
 }
 
-// named returns the register of a name.
 func (p *parser) named(name string) Register {
 	n := p.names.find(name)
 	switch {
@@ -231,7 +228,6 @@ func (p *parser) named(name string) Register {
 	return Register{}
 }
 
-// nextRegister parses the name of a register.
 func (p *parser) nextRegister() Register {
 	p.skipBlanks()
 	return p.named(lower(p.word()))
@@ -265,8 +261,7 @@ func (p *parser) high(r Register) Register {
 	return Register{}
 }
 
-// instructionPointer returns the register that holds the address of the site at
-// a hit.
+// instructionPointer holds the address of the site at a hit.
 func (p *parser) instructionPointer() Register {
 	return Register{Name: p.machine.pc, size: uint8(p.registerSize), slot: p.machine.pcSlot,
 		machine: p.header.Machine}

@@ -63,7 +63,6 @@ func (p *parser) argument(a *Arg) {
 	p.finish()
 }
 
-// finish makes the argument unavailable if there was an error.
 func (p *parser) finish() {
 	if a := p.arg; p.err != nil {
 		if a.Kind != Bytes {

@@ -84,12 +84,10 @@ func (p *parser) ppc64Symbol() bool {
 // TOC and deleted the instruction that sets it. So the symbol itself is taken.
 const tocRelocation = "@toc@l"
 
-// isTOCRelative reports whether tocRelocation comes next.
 func (p *parser) isTOCRelative() bool {
 	return p.header.Machine == elf.EM_PPC64 && strings.HasPrefix(p.rest(), tocRelocation+"(")
 }
 
-// ppc64Base returns the register that a base stands for.
 func ppc64Base(r Register) Register {
 	if r.slot == 0 {
 		return Register{}
@@ -97,7 +95,6 @@ func ppc64Base(r Register) Register {
 	return r
 }
 
-// ppc64Register parses a register within an address.
 func (p *parser) ppc64Register() Register {
 	p.accept('%')
 	p.skipBlanks()
@@ -108,7 +105,6 @@ func (p *parser) ppc64Register() Register {
 	return r
 }
 
-// ppc64Named returns the register of a name or number.
 func (p *parser) ppc64Named(name string) Register {
 	if r := p.names.find("r" + name); r != nil && isDigit(name[0]) {
 		return r.Register

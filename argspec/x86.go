@@ -124,7 +124,6 @@ func (p *parser) x86Memory() {
 	p.x86Address(displacement, base, index, scale)
 }
 
-// x86Sigil parses a register with its %.
 func (p *parser) x86Sigil() Register {
 	p.expect('%')
 	p.skipBlanks()
@@ -204,7 +203,7 @@ func (p *parser) isIntel() bool {
 	return true
 }
 
-// isIntelSize recognises the words that stand before PTR.
+// isIntelSize knows the words before PTR.
 func isIntelSize(word string) bool {
 	return slices.Contains([]string{"byte", "word", "dword", "fword", "qword", "tbyte", "oword",
 		"xmmword", "ymmword", "zmmword"}, word)

@@ -50,7 +50,7 @@ func newFile(read *elffile.File, err error) (*File, error) {
 	return f, nil
 }
 
-// read is the file as it was read, an empty one for nil or a zero File.
+// read is an empty file for nil or a zero File.
 func (f *File) read() *elffile.File {
 	if f == nil || f.elf == nil {
 		return &elffile.File{}
@@ -138,8 +138,7 @@ type addressError struct {
 func (e *addressError) Error() string { return fmt.Sprintf("%v: %#x", e.err, e.address) }
 func (e *addressError) Unwrap() error { return e.err }
 
-// The limits for notes, which are untrusted. Each limit is far above anything a
-// tool chain produces. Those for headers and symbols are in package elffile.
+// The limits for notes: those for headers and symbols are in package elffile.
 const (
 	// maxNoteBytes bounds the note sections of one file together. 100,000 sites
 	// take about 9 MB. The largest real file known to us, libjvm, has 50 kB.

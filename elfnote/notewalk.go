@@ -72,7 +72,6 @@ func (f *File) noteSize() int {
 	return int(total)
 }
 
-// walkProbes returns a walk over the probes of the file. It must be closed.
 func (f *File) walkProbes() probeWalk {
 	b := elffile.NewBuffer()
 	return probeWalk{file: f, words: f.read().Words, sections: f.read().ProbeNotes,
@@ -80,8 +79,8 @@ func (f *File) walkProbes() probeWalk {
 		probeNote: probeNote{index: -1}, left: maxRelocations}
 }
 
-// close gives the buffer back. Nothing may use its memory any more. It returns
-// the errors of sections that could not be read.
+// close must be called. It returns the errors of sections that could not be
+// read.
 func (w *probeWalk) close() error {
 	w.pooled.Free()
 	w.pooled, w.buffer, w.data = nil, nil, nil
@@ -89,10 +88,9 @@ func (w *probeWalk) close() error {
 }
 
 // step moves to the next note of a probe and reports whether there is one. An
-// error means that this note is malformed.
-//
-// It is a fast path of stepOver, with a third of its time, for nearly all
-// notes: of a probe, padded to four bytes, and not the last one in data.
+// error means that this note is malformed. It is a fast path of stepOver, with
+// a third of its time, for nearly all notes: of a probe, padded to four bytes,
+// and not the last one in data.
 func (w *probeWalk) step() (bool, error) {
 	const start = elffile.NoteHeaderSize + len(probeOwner) // of the descriptor
 	note := w.data[w.next:]
@@ -190,7 +188,6 @@ func (w *probeWalk) need(size uint64) bool {
 	return true
 }
 
-// skip ends the current section.
 func (w *probeWalk) skip() { w.data, w.next, w.end = nil, 0, w.offset }
 
 // nextSection moves to the start of the next section that can be read, and
@@ -233,7 +230,6 @@ func (w *probeWalk) fail(err error) {
 	w.skip()
 }
 
-// readDescriptor reads the descriptor of the current note, which is b.
 func (w *probeWalk) readDescriptor(b []byte) error {
 	size := len(b)
 	addresses := 3 * w.words.Size()
@@ -332,7 +328,6 @@ func (w *probeWalk) copyStrings() string {
 	return all
 }
 
-// malformed returns the error for the current note, which is malformed.
 func (w *probeWalk) malformed(err error) *elffile.NoteError {
 	e := &elffile.NoteError{Index: w.index, Err: err}
 	if errors.Is(err, errNoteSize) {

@@ -167,8 +167,7 @@ func yieldError(err error) iter.Seq2[Site, error] {
 	return func(yield func(Site, error) bool) { yield(Site{}, err) }
 }
 
-// semaphoreSize is the size of a semaphore in bytes.
-const semaphoreSize = 2
+const semaphoreSize = 2 // in bytes
 
 func (f *File) offsets(location, semaphore uint64) (code, data uint64, isMiscounted bool, err error) {
 	if f.IsDebugFile() || f.isObject() {

@@ -102,8 +102,7 @@ func (f *File) DebugFile() (*os.File, error) {
 	return nil, fmt.Errorf("debug file: %w", fs.ErrNotExist)
 }
 
-// unsearched adds to an error why no debug file was searched for. The caller
-// holds the lock.
+// unsearched adds to an error why no debug file was searched for.
 func (f *File) unsearched(err error) error {
 	if f.symbols.why == nil {
 		return err
@@ -158,8 +157,7 @@ func (f *File) UseDebugFile(path string) error {
 }
 
 // openDebug reports whether there is a debug file, and opens it first. One that
-// cannot be used counts as none: then the symbol is missing. The caller holds
-// the lock.
+// cannot be used counts as none: then the symbol is missing.
 func (f *File) openDebug() bool {
 	s := &f.symbols
 	if s.find != nil && !s.searched && !s.closed && !f.IsDebugFile() {
@@ -172,7 +170,7 @@ func (f *File) openDebug() bool {
 	return s.debug != nil
 }
 
-// close closes the debug file. Symbols that were found in it stay known.
+// close closes the debug file. Symbols found in it stay known.
 func (s *symbols) close() {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

@@ -132,7 +132,6 @@ func (s *Selection) IsOpenForWriting() bool {
 	return h != nil && h.guard.lease.IsOpenForWriting()
 }
 
-// A linkEnd closes a link for a reason.
 type linkEnd struct {
 	*Link
 	reason error

@@ -111,7 +111,7 @@ func (l *Link) Err() error {
 	}
 }
 
-// whenEnded has release called at the end, or now if the link has ended.
+// whenEnded calls release at the end, or now if the link has ended.
 func (l *Link) whenEnded(release func()) {
 	l.mu.Lock()
 	l.release = release
@@ -232,7 +232,6 @@ func (s *Selection) AttachRaw(prog *ebpf.Program, cookies []uint64, sites ...int
 	return s.attach(prog, mode, cookies, nil)
 }
 
-// attach attaches a program, or those that a dispatcher makes for it.
 func (s *Selection) attach(
 	prog *ebpf.Program, mode Mode, cookies []uint64, dispatch *dispatcher,
 ) (*Link, error) {
@@ -410,7 +409,6 @@ func (l *Link) attachMulti(executable *link.Executable, cookies []uint64) error 
 	return nil
 }
 
-// multiLink attaches a program to the sites [from, to).
 func (s *Selection) multiLink(
 	executable *link.Executable, prog *ebpf.Program, cookies []uint64, from, to int,
 ) (link.Link, error) {
@@ -502,7 +500,6 @@ func (l *Link) attachPerfEvents(
 	return nil
 }
 
-// perfEvent attaches a program to one site.
 func (s *Selection) perfEvent(
 	executable *link.Executable, prog *ebpf.Program, cookies []uint64, i int,
 ) (link.Link, error) {

@@ -96,8 +96,7 @@ func (m Mode) Resolve() (Mode, error) {
 	}
 }
 
-// kernelModes says which modes the running kernel has.
-type kernelModes struct {
+type kernelModes struct { // of the running kernel
 	cookie bool // a program attached to a perf event can be given a BPF cookie
 	multi  bool // there are uprobe_multi links
 
@@ -169,7 +168,6 @@ func rightPIDFilter() (right bool, err error) {
 	return right, nil
 }
 
-// trialProgram returns a program that does nothing.
 func trialProgram(attachType ebpf.AttachType) (*ebpf.Program, error) {
 	return ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name:         "usdt_trial",

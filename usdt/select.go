@@ -115,7 +115,6 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 	return s.decodeArguments()
 }
 
-// probes returns probes of the file, without sites.
 func (o *opened) probes() (probes []elfnote.Probe) {
 	seen := make(map[[2]string]bool)
 	for site, err := range o.sites {
@@ -315,7 +314,6 @@ func copyStrings(site *elfnote.Site, before []Site) {
 	site.Provider, site.Name, site.Arguments = all[:provider], all[provider:name], all[name:]
 }
 
-// selectAgain selects among the sites of a selection.
 func (s *Selection) selectAgain(target *Target, patterns []elfnote.Pattern) (*Selection, error) {
 	if err := target.check(); err != nil {
 		return nil, err
@@ -382,7 +380,7 @@ type Site struct {
 	Args []argspec.Arg
 }
 
-// uprobeOffset is the file offset of the instruction to attach to.
+// uprobeOffset is the file offset of Instruction.
 func (s *Site) uprobeOffset() uint64 { return s.Offset + (s.Instruction - s.Location) }
 
 // argumentList identifies the list of arguments, which sites share.

@@ -26,7 +26,6 @@ type specTable struct {
 	closed bool
 }
 
-// An entry is a spec with its ID.
 type entry struct {
 	spec string
 	id   uint32
@@ -99,7 +98,6 @@ func (t *specTable) acquire(specs []string) ([]*entry, error) {
 	return nil, err
 }
 
-// put gives a spec its ID, and writes it into the map.
 func (t *specTable) put(e *entry) error {
 	if n := len(t.free); n > 0 {
 		e.id, t.free = t.free[n-1], t.free[:n-1]
@@ -134,7 +132,6 @@ func (t *specTable) releaseLocked(e *entry) {
 	}
 }
 
-// close releases the map. Nothing can be acquired after that.
 func (t *specTable) close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -89,16 +89,6 @@ type Target struct {
 	NoLease bool
 }
 
-// files returns how many files are named.
-func (t *Target) files() (given int) {
-	for _, is := range []bool{t.Path != "", t.ELF != nil, t.Kept != nil, t.Selection != nil} {
-		if is {
-			given++
-		}
-	}
-	return given
-}
-
 // A KeptFile is a file that several selections share, so that it is opened and
 // read once.
 type KeptFile interface {
@@ -117,7 +107,13 @@ type KeptFile interface {
 }
 
 func (t *Target) check() error {
-	switch given := t.files(); {
+	given := 0
+	for _, is := range []bool{t.Path != "", t.ELF != nil, t.Kept != nil, t.Selection != nil} {
+		if is {
+			given++
+		}
+	}
+	switch {
 	case given == 1:
 		return nil
 	case given == 0 && t.PID != 0:
@@ -304,7 +300,6 @@ func (o *opened) openPath(t Target) error {
 	return err // which names the file
 }
 
-// openKept takes a file that its keeper has open.
 func (o *opened) openKept(file KeptFile) error {
 	o.name = file.Name() // not that of the link in /proc it was opened by
 	elf, release := file.Hold()
@@ -319,8 +314,7 @@ func (o *opened) openKept(file KeptFile) error {
 	return nil
 }
 
-// findInProcess finds the bare name among the files that the process has
-// mapped.
+// findInProcess finds a bare name among the files that the process has mapped.
 func (t Target) findInProcess() (*os.File, string, error) {
 	files, err := procfs.Files(procfs.NewFS(""), t.PID)
 	if err != nil && len(files) == 0 {

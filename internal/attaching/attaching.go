@@ -39,8 +39,7 @@ type call struct {
 	abandoned bool
 }
 
-// Begin notes that something is being attached to a file. end is called when it
-// has been attached, or nothing of it is attached any more.
+// Begin notes that something is being attached to a file, until end is called.
 func (a *Files) Begin(file string) (end func()) {
 	one := &call{file: file, done: make(chan struct{})}
 	a.mu.Lock()
@@ -100,7 +99,6 @@ type Place struct {
 	Semaphore uint64 // file offset of the counter to be counted up, 0 for none
 }
 
-// EventOptions say how a program is attached to an event.
 type EventOptions struct {
 	PID     int  // 0 for all processes
 	HasLink bool // the kernel has BPF links for perf events, and with them cookies (Linux 5.15)

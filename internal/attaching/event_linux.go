@@ -119,8 +119,7 @@ func (e *Event) attach(path string, places []Place, prog *ebpf.Program, opts Eve
 	return nil
 }
 
-// linkPerfEvent makes a BPF link for a perf event (Linux 5.15) and returns its
-// descriptor.
+// linkPerfEvent makes a BPF link for a perf event (Linux 5.15).
 func linkPerfEvent(prog *ebpf.Program, event int, cookie uint64) (int, error) {
 	// BPF_LINK_CREATE of bpf(2).
 	attributes := struct {
@@ -148,8 +147,7 @@ func EventDescriptors() (all []int) {
 
 var opened sync.Map // descriptors
 
-// Close detaches the program and removes the event. It is safe to call it
-// again.
+// Close detaches the program and removes the event, once.
 func (e *Event) Close() error {
 	e.close.Do(func() {
 		if e.link >= 0 {
@@ -173,9 +171,8 @@ func (e *Event) Close() error {
 // after this one has closed it. A process that is started needs milliseconds.
 const maxInherited = 2 * time.Second
 
-// closeForAll closes a perf event, and returns an error if a process still has
-// it open. One that this process starts has all descriptors until it runs its
-// program.
+// closeForAll closes a perf event, and fails if a process still has it open:
+// one that this process starts has all descriptors until it runs its program.
 func closeForAll(event int) error {
 	// An epoll instance has an entry for a file as long as any process has the
 	// file open.
@@ -212,7 +209,6 @@ func closeForAll(event int) error {
 	}
 }
 
-// remove removes an event that is not in use.
 func remove(tracefs, name string) error {
 	// Another tool may have switched on all events of the machine.
 	users, err := filepath.Glob(filepath.Join(tracefs, "instances", "*", "events", EventGroup, name,
@@ -233,9 +229,9 @@ func remove(tracefs, name string) error {
 	return nil
 }
 
-// twice makes a call, and makes it again if it fails: a lack of descriptors or
-// memory may have passed, or the closing of the event ended. Otherwise the
-// kernel keeps the event.
+// twice makes a call again if it fails: a lack of descriptors or memory may
+// have passed, or the closing of the event ended. Otherwise the kernel keeps
+// the event.
 func twice(call func() error) error {
 	err := call()
 	if err != nil {
@@ -287,8 +283,7 @@ func (o owner) name(n uint64) string {
 	return fmt.Sprintf("p%d_%d_%d_%d", o.pid, o.startTime, o.namespace, n)
 }
 
-// parseName returns the owner of an event, and reports whether the name is one
-// that this package has given.
+// parseName returns the owner of an event that this package has named.
 func parseName(name string) (owner, bool) {
 	var o owner
 	var n uint64
@@ -315,7 +310,6 @@ var self = sync.OnceValues(func() (owner, error) {
 	return owner{pid: os.Getpid(), startTime: p.StartTime, namespace: namespace}, err
 })
 
-// pidNamespace returns the inode of a process's PID namespace.
 func pidNamespace(process string) (uint64, error) {
 	var stat unix.Stat_t
 	path := filepath.Join("/proc", process, "ns/pid")

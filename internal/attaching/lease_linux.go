@@ -129,7 +129,6 @@ type keeper struct {
 // process's.
 var theKeeper keeper
 
-// start starts the thread if there is none.
 func (k *keeper) start() error {
 	if k.thread != 0 {
 		return nil
@@ -166,7 +165,7 @@ func (k *keeper) prepare() error {
 	return nil
 }
 
-// keep waits for signals and events until there is no lease any more.
+// keep waits until there is no lease any more.
 func (k *keeper) keep() {
 	var buffer [4096]byte
 	for {
@@ -206,7 +205,6 @@ func (k *keeper) keep() {
 // overflow is the watch of the event that events were lost.
 const overflow = -2
 
-// changed returns the watches of files that were written to.
 func (k *keeper) changed(buffer []byte) map[int32]bool {
 	changed := make(map[int32]bool)
 	for k.inotify >= 0 {
@@ -230,7 +228,6 @@ func (k *keeper) changed(buffer []byte) map[int32]bool {
 
 func (k *keeper) isUsed() bool { return k.taking+len(k.held)+len(k.watches) > 0 }
 
-// endIfUnused wakes the thread if there is nothing to keep.
 func (k *keeper) endIfUnused() {
 	if k.thread != 0 && !k.isUsed() {
 		_ = unix.Tgkill(os.Getpid(), k.thread, broken)

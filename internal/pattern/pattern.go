@@ -24,7 +24,6 @@ type Pattern struct {
 	Provider, Name Glob
 }
 
-// Match reports whether both globs match.
 func (p *Pattern) Match(provider, name string) bool {
 	return p.Name.Match(name) && p.Provider.Match(provider)
 }
@@ -78,7 +77,6 @@ var anyText = Glob{Elements: []Element{{Any: true}}}
 
 func (g *Glob) isEmpty() bool { return g.Text == "" && g.Elements == nil }
 
-// IsAny reports whether the glob is * alone.
 func (g *Glob) IsAny() bool { return len(g.Elements) == 1 && g.Elements[0].Any }
 
 func (e *Element) has(b byte) bool { return e.set[b>>6]>>(b&63)&1 != 0 }
@@ -121,7 +119,8 @@ func parseGlob(s string, maySplit bool) (g Glob, rest string, split bool, err er
 					continue
 				}
 				i++
-				elements = append(elements, byteElement(c))
+				e.add(c, c)
+				elements = append(elements, e)
 			}
 			e.add(c, c)
 		default:
@@ -141,11 +140,6 @@ func newGlob(elements []Element) Glob {
 		}
 	}
 	return Glob{Text: string(text)}
-}
-
-func byteElement(b byte) (e Element) {
-	e.add(b, b)
-	return e
 }
 
 // Byte returns the only byte that an element matches. ok is false for a
@@ -205,7 +199,6 @@ func (e *Element) parseClass(s string) (int, error) {
 	return i + 1, nil
 }
 
-// Match reports whether the glob matches the whole of s.
 func (g *Glob) Match(s string) bool {
 	if g.Elements == nil {
 		return s == g.Text

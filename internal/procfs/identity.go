@@ -8,9 +8,8 @@ import (
 	"runtime"
 )
 
-// FileID identifies a file, whatever its path. It can be compared and be a map
-// key. The zero value is no file's. It stays the same when the file is written
-// to, touched, or deleted while it is in use.
+// FileID identifies a file, whatever its path. The zero value is no file's. It
+// stays the same when the file is written to, touched, or deleted while in use.
 //
 // The device and inode that maps shows will not do. On btrfs they are the same
 // for files of different subvolumes; on overlayfs they are, by kernel version,
@@ -35,8 +34,7 @@ type FileID struct {
 	Overlay bool
 }
 
-// Contents change when the file is written to, and when it is only touched.
-// What has been read of the file is then read again.
+// Contents change when the file is written to, or only touched.
 type Contents struct {
 	Size     int64 // in bytes
 	Modified int64 // mtime, in nanoseconds after 1970

@@ -68,15 +68,13 @@ func parseMapLine(line []byte, l *MapLine) error {
 	return fmt.Errorf("%w line of maps", ErrMalformed)
 }
 
-// isOther reports whether a line is of a mapping that is not executable, as
-// three of four are. It looks at the permissions only.
+// isOther reports whether a mapping is not executable, as three of four are.
 func isOther(text []byte) bool {
 	n := bytes.IndexByte(text, ' ')
 	return n > 0 && len(text) > n+5 && text[n+5] == ' ' && text[n+3] == '-'
 }
 
-// parseHex reads a hexadecimal number up to a separator, and returns the rest
-// after it.
+// parseHex reads a hexadecimal number up to a separator.
 func parseHex(text []byte, separator byte) (v uint64, rest []byte, ok bool) {
 	for i, c := range text {
 		switch {
@@ -147,8 +145,7 @@ func readMaps(
 // read through. The kernel shows paths of up to a page.
 const maxLine = 64 << 10
 
-// NewLines returns a buffer to read lines through, which does not grow: the
-// lines of maps are short, but there may be a million of them.
+// NewLines returns a buffer to read lines through, which does not grow.
 func NewLines(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, maxLine) }
 
 // NextLine returns the next line without its newline, valid until the next

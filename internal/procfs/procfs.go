@@ -17,12 +17,9 @@ import (
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
-// FS is a proc file system. It holds nothing open and may be used by several
-// goroutines at once. A nil *FS is /proc.
-//
-// PIDs are those of the PID namespace for which the file system was mounted. If
-// the /proc of a host is mounted elsewhere in a container, they are the host's,
-// and mean nothing to system calls of the caller.
+// FS is a proc file system; a nil *FS is /proc. PIDs are those of the PID
+// namespace for which it was mounted. If the /proc of a host is mounted
+// elsewhere in a container, they mean nothing to system calls of the caller.
 type FS struct {
 	root string
 }
@@ -41,7 +38,6 @@ func NewFS(root string) *FS {
 	return &FS{root: root}
 }
 
-// Root returns the directory of the file system.
 func (f *FS) Root() string {
 	if f == nil {
 		return defaultRoot
@@ -172,8 +168,7 @@ type Error struct {
 	Err  error
 }
 
-// Error says what was tried and why it failed. The path is quoted, because the
-// process chose it.
+// Error quotes the path, because the process chose it.
 func (e *Error) Error() string {
 	text := e.Op
 	if e.Path != "" {
@@ -187,8 +182,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Classify wraps an error of reading something of a process in [ErrGone] or
-// [ErrAccess], if it is one of these.
+// Classify wraps an error of reading a process in [ErrGone] or [ErrAccess].
 func Classify(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ESRCH):

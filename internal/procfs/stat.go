@@ -12,8 +12,7 @@ import (
 	"strconv"
 )
 
-// MaxStat bounds the bytes read of stat. The 52 numbers and the command take
-// 300 bytes, 1,100 if every number had 20 digits.
+// MaxStat bounds the bytes of stat: 1,100 if every number had 20 digits.
 const MaxStat = 2 << 10
 
 // Stat has fields of /proc/PID/stat, numbered as in proc(5).

@@ -67,7 +67,7 @@ func MaxDescriptors() int {
 	return int(min(uint64(limit.Cur), math.MaxInt32))
 }
 
-// machines are those of 64-bit kernels, by GOARCH.
+// machines has those of 64-bit kernels, by GOARCH.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64,
 	"s390x": elf.EM_S390, "ppc64": elf.EM_PPC64, "ppc64le": elf.EM_PPC64,
 	"riscv64": elf.EM_RISCV, "loong64": elf.EM_LOONGARCH}

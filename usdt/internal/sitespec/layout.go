@@ -149,8 +149,7 @@ func (f bitField) put(b []byte, big bool, value uint64) {
 	}
 }
 
-// Encode writes the spec of a site with these arguments into the first Size
-// bytes of spec.
+// Encode writes the spec of a site into the first Size bytes of spec.
 func (l *Layout) Encode(
 	spec []byte, machines Machines, order binary.ByteOrder, cookie uint64, args []argspec.Arg,
 ) {

@@ -107,8 +107,7 @@ func encode(
 	order.PutUint16(spec[offsetCount:], uint16(len(args)))
 }
 
-// encodeArg fills in the 16 bytes of one argument, which are zero before. It
-// returns the value instead of writing it.
+// encodeArg fills in the zero bytes of one argument but the value.
 func encodeArg(b []byte, a *argspec.Arg, kernel elf.Machine) (value uint64) {
 	if a.Size >= 0 && a.Size <= 0xff {
 		b[offsetSize] = uint8(a.Size)
