@@ -175,14 +175,15 @@ func (f *File) readFunctions(table elffile.Section) (functionTable, error) {
 		order int // in the symbol table
 	}
 	var found []ordered
-	err = in.EachSymbol(table, size, func(kind elf.SymType, address, size uint64, name uint32) error {
+	err = in.EachSymbol(table, size, func(s elffile.Symbol, name uint32) error {
+		kind := elf.ST_TYPE(s.Info)
 		if kind != elf.STT_FUNC && kind != elf.STT_GNU_IFUNC {
 			return nil
 		}
 		if len(found) == maxFunctions {
 			return fmt.Errorf("more than %d functions: %w", maxFunctions, elffile.ErrTooLarge)
 		}
-		f := function{address, uint32(min(max(size, 1), math.MaxUint32)), name}
+		f := function{s.Value, uint32(min(max(s.Size, 1), math.MaxUint32)), name}
 		found = append(found, ordered{f, len(found)})
 		return nil
 	})

@@ -16,16 +16,21 @@ type symbols struct {
 	work  uint64             // of these look-ups, see maxSymbolWork
 }
 
-// symbol is the result of a look-up: an elf.Symbol in less memory, or an error.
-type symbol struct {
-	value, size uint64
-	info, other byte
-	section     uint16
-	defined     bool // by the table that is searched
-	err         error
+// Symbol is an elf.Symbol without its name, in less memory.
+type Symbol struct {
+	Value, Size uint64
+	Info, Other byte
+	Section     uint16
 }
 
-func (s *symbol) isThreadLocal() bool { return elf.ST_TYPE(s.info) == elf.STT_TLS }
+func (s Symbol) isThreadLocal() bool { return elf.ST_TYPE(s.Info) == elf.STT_TLS }
+
+// symbol is the result of a look-up.
+type symbol struct {
+	Symbol
+	defined bool // by the table that is searched
+	err     error
+}
 
 // symbolError is the reason why a symbol is not known. It is a type of its own
 // to be small: a crafted file can cause very many.
@@ -61,8 +66,8 @@ func (f *File) Symbol(name string) (elf.Symbol, error) {
 		return elf.Symbol{}, s.err
 	}
 	return elf.Symbol{
-		Name: name, Info: s.info, Other: s.other, Section: elf.SectionIndex(s.section),
-		Value: s.value, Size: s.size,
+		Name: name, Info: s.Info, Other: s.Other, Section: elf.SectionIndex(s.Section),
+		Value: s.Value, Size: s.Size,
 	}, nil
 }
 
@@ -139,7 +144,7 @@ func (f *File) search(table Section, names map[string]*symbol) error {
 		isLength = append(isLength, make([]bool, max(0, len(name)+1-len(isLength)))...)
 		isLength[len(name)] = true
 	}
-	return f.definitions(table, size, func(s symbol, place uint32) error {
+	return f.EachSymbol(table, size, func(s Symbol, place uint32) error {
 		text := texts[min(uint64(place), uint64(len(texts))):]
 		text = text[:min(len(text), len(isLength))]
 		if len(text) == 0 || !begins[text[0]] {
@@ -151,13 +156,12 @@ func (f *File) search(table Section, names map[string]*symbol) error {
 		}
 		if found := names[string(name)]; found != nil {
 			switch {
-			case found.defined && (found.value != s.value ||
+			case found.defined && (found.Value != s.Value ||
 				found.isThreadLocal() != s.isThreadLocal()):
 				found.err = &symbolError{string(name), ErrSymbolAmbiguous}
-			case !found.defined || elf.ST_BIND(found.info) == elf.STB_LOCAL:
+			case !found.defined || elf.ST_BIND(found.Info) == elf.STB_LOCAL:
 				// Prefer a symbol that is not local to its source file.
-				s.defined, s.err = true, found.err
-				*found = s
+				*found = symbol{s, true, found.err}
 			}
 		}
 		return f.charge(workOfProbe + uint64(len(name)))
@@ -218,9 +222,9 @@ func (f *File) LinkedSection(s Section) (Section, error) {
 	return decodeSection(f.Words, b), nil
 }
 
-// definitions calls do with the symbols of a table that define something, and
-// the offsets of their names, until do fails.
-func (f *File) definitions(table Section, size uint64, do func(s symbol, place uint32) error) error {
+// EachSymbol calls do with the symbols of a table that define something, and
+// the offsets of their names, until do fails. size is that of a symbol.
+func (f *File) EachSymbol(table Section, size uint64, do func(s Symbol, name uint32) error) error {
 	if err := f.Reaches(table.Offset, table.Size); err != nil {
 		return fmt.Errorf("symbol table: %w", err)
 	}
@@ -246,38 +250,27 @@ func (f *File) definitions(table Section, size uint64, do func(s symbol, place u
 
 // definition decodes a symbol, and reports whether it defines something that
 // has a place.
-func (f *File) definition(b []byte) (s symbol, ok bool) {
+func (f *File) definition(b []byte) (s Symbol, ok bool) {
 	w := f.Words
 	if w.Wide {
-		s.info, s.other, s.section = b[4], b[5], w.Uint16(b[6:])
-		s.value, s.size = w.Uint64(b[8:]), w.Uint64(b[16:])
+		s.Info, s.Other, s.Section = b[4], b[5], w.Uint16(b[6:])
+		s.Value, s.Size = w.Uint64(b[8:]), w.Uint64(b[16:])
 	} else {
-		s.value, s.size = uint64(w.Uint32(b[4:])), uint64(w.Uint32(b[8:]))
-		s.info, s.other, s.section = b[12], b[13], w.Uint16(b[14:])
+		s.Value, s.Size = uint64(w.Uint32(b[4:])), uint64(w.Uint32(b[8:]))
+		s.Info, s.Other, s.Section = b[12], b[13], w.Uint16(b[14:])
 	}
-	in := elf.SectionIndex(s.section)
+	in := elf.SectionIndex(s.Section)
 	if in == elf.SHN_UNDEF || in == elf.SHN_COMMON {
 		return s, false
 	}
-	switch elf.ST_TYPE(s.info) {
+	switch elf.ST_TYPE(s.Info) {
 	case elf.STT_SECTION, elf.STT_FILE:
 		return s, false
 	case elf.STT_TLS:
 		return s, true // the value is no address: prelink does not move it
 	}
 	if in != elf.SHN_ABS { // absolute values do not move
-		s.value = w.Moved(s.value, f.Moved)
+		s.Value = w.Moved(s.Value, f.Moved)
 	}
 	return s, true
-}
-
-// EachSymbol calls do with each symbol of a table that defines something: its
-// type, address and size, and the offset of its name. It ends with the first
-// error of do.
-func (f *File) EachSymbol(
-	table Section, size uint64, do func(kind elf.SymType, address, size uint64, name uint32) error,
-) error {
-	return f.definitions(table, size, func(s symbol, name uint32) error {
-		return do(elf.ST_TYPE(s.info), s.value, s.size, name)
-	})
 }
