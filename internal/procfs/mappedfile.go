@@ -75,7 +75,7 @@ func ReadFiles(
 		FileKey
 		path string
 	}
-	index := make(map[fileKey]*MappedFile)
+	index, dir := make(map[fileKey]*MappedFile), dirOf(root, reader)
 	err = readMaps(root, reader, lines, all, func(l *MapLine) {
 		if seen != nil {
 			seen(l)
@@ -83,7 +83,7 @@ func ReadFiles(
 		key := fileKey{l.FileKey, string(l.path)}
 		m := index[key]
 		if m == nil {
-			m = &MappedFile{pid: pid, Dir: dirOf(root, reader), inode: l.Inode, RawPath: unescapePath(l.path)}
+			m = &MappedFile{pid: pid, Dir: dir, inode: l.Inode, RawPath: unescapePath(l.path)}
 			index[key] = m
 			files = append(files, m)
 		}

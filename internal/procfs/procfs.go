@@ -65,7 +65,9 @@ type ID struct {
 func dirOf(root string, pid int) string { return root + "/" + strconv.Itoa(pid) }
 
 // Path returns the path of something in a process's directory.
-func Path(root string, pid int, name string) string { return dirOf(root, pid) + "/" + name }
+func Path(root string, pid int, name string) string {
+	return root + "/" + strconv.Itoa(pid) + "/" + name
+}
 
 // ReadPIDs returns the processes that the directory of the file system lists,
 // just opened or rewound.
