@@ -61,6 +61,12 @@
 //     end in another thread. TERM=TERM has another one for the end. It counts
 //     where a pair is named with its provider. PROBE is the pair's name.
 //   - time PROVIDER:PAIR TEXT says what the time of a pair is: that while TEXT.
+//   - key PROVIDER:PROBE NAME EXPRESSION lets NAME stand for an expression at
+//     these probes, unless an argument has that name.
+//   - layout PROVIDER:PROBE VARIABLE->MEMBER OFFSET TEXT says where a member
+//     that points to a text is, in a structure to which a variable of the
+//     program points. It counts for programs whose constants have TEXT, such as
+//     a version, and that come without debugging information.
 //
 // # Calls
 //

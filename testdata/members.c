@@ -46,8 +46,11 @@ struct request {
 	char label[16];
 };
 
+struct request *current; /* the one that is passed */
+
 __attribute__((noinline)) static void pass(struct request *request, int32_t code)
 {
+	current = request;
 	DTRACE_PROBE2(members, request, request, code);
 }
 

@@ -168,8 +168,12 @@ func (s *definition) parseAggregation(a *Aggregation) (err error) {
 		}
 		p.Latency, measured = &l.Latency, []*latency{l}
 	}
+	names := s.opts.names(a.Probes)
+	if l != nil {
+		names = s.opts.names(nil, l.pair)
+	}
 	if a.Where != "" {
-		if p.Where, err = expr.ParseCondition(a.Where, s.opts.names(), s.containers); err != nil {
+		if p.Where, err = expr.ParseCondition(a.Where, names, s.containers); err != nil {
 			return optionError("Where", err)
 		}
 		if l == nil && p.Where.IsOfSpan() {
@@ -181,7 +185,7 @@ func (s *definition) parseAggregation(a *Aggregation) (err error) {
 		}
 	}
 	if a.Value != "" {
-		value, err := s.parseValue(a.Value, l)
+		value, err := s.parseValue(a.Value, names, l)
 		if err == nil {
 			err = s.checkName(&value, a.Value, a.Probes, measured...)
 		}
@@ -191,7 +195,7 @@ func (s *definition) parseAggregation(a *Aggregation) (err error) {
 		p.Value = &value
 	}
 	for i, by := range a.By {
-		key, err := s.parseKey(by, a, l)
+		key, err := s.parseKey(by, a, names, l)
 		if err == nil {
 			err = s.checkName(&key, by, a.Probes, measured...)
 		}
@@ -274,14 +278,14 @@ func parseNumber(source string, names expr.Names) (expr.Term, error) {
 
 // parseValue parses Aggregation.Value: a number of a call, or of a hit if l is
 // nil.
-func (s *definition) parseValue(source string, l *latency) (expr.Term, error) {
-	t, err := expr.ParseTerm(source, s.opts.names())
+func (s *definition) parseValue(source string, names expr.Names, l *latency) (expr.Term, error) {
+	t, err := expr.ParseTerm(source, names)
 	switch {
 	case err == nil && l.hasArgument(t.Name) && !isOfSpan(t):
 		t.Start = true
 		return t, nil
 	case err != nil || l == nil || !isOfSpan(t):
-		return parseNumber(source, s.opts.names())
+		return parseNumber(source, names)
 	case t.Source != expr.Argument && t.Source != expr.Duration:
 		return t, &expr.SyntaxError{Expression: source, Offset: t.Offset,
 			Message: "a number is expected: duration or start.argN"}
@@ -291,8 +295,10 @@ func (s *definition) parseValue(source string, l *latency) (expr.Term, error) {
 
 // parseKey parses a term that can be a key. The name of a text stands for the
 // text, and the name of a call's argument for the argument of its start.
-func (s *definition) parseKey(source string, a *Aggregation, l *latency) (expr.Term, error) {
-	t, err := expr.ParseTerm(source, s.opts.names())
+func (s *definition) parseKey(
+	source string, a *Aggregation, names expr.Names, l *latency,
+) (expr.Term, error) {
+	t, err := expr.ParseTerm(source, names)
 	if err != nil {
 		return t, err
 	}

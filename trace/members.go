@@ -3,6 +3,8 @@
 package trace
 
 import (
+	"bytes"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,7 +15,9 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/debuginfo"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
 // members are the members of structures that were asked for, by the file. Files
@@ -51,10 +55,13 @@ func (m *members) of(file *elfnote.File) *fileMembers {
 	return m.files[of]
 }
 
-// find finds a member by the file's debugging information, as
-// [debuginfo.FindMember] says.
-func (m *members) find(file *elfnote.File, pointer, path string) (debuginfo.Member, error) {
-	f, key := m.of(file), [2]string{pointer, path}
+// find finds a member by the file's debugging information. of is the type of a
+// pointer, or a variable, global.NAME, of which the definitions may know where
+// the member is.
+func (m *members) find(
+	file *elfnote.File, of, path string, known *defs.Definitions,
+) (debuginfo.Member, error) {
+	f, key := m.of(file), [2]string{of, path}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if known, ok := f.known[key]; ok {
@@ -63,9 +70,23 @@ func (m *members) find(file *elfnote.File, pointer, path string) (debuginfo.Memb
 	if len(f.known) >= debuginfo.MaxMembers {
 		return debuginfo.Member{}, elffile.TooLarge(fmt.Errorf("more than %d members", debuginfo.MaxMembers))
 	}
-	member, err := debuginfo.FindMember(pointer, path, func() (*debuginfo.DWARF, error) {
+	find := debuginfo.FindMember
+	name, isVariable := (&expr.Term{Name: of}).Global()
+	if isVariable {
+		of, find = name, debuginfo.FindMemberOfVariable
+	}
+	member, err := find(of, path, func() (*debuginfo.DWARF, error) {
 		return readTypes(file, time.Now().Add(debuginfo.MaxReading))
 	})
+	if isVariable && errors.Is(err, debuginfo.ErrNoDWARF) && file.Header().Class == elf.ELFCLASS64 {
+		constants := sync.OnceValue(func() []byte { return readConstants(file) })
+		if offset, ok := known.Layout(of+path, func(text string) bool {
+			return bytes.Contains(constants(), []byte(text))
+		}); ok {
+			member, err = debuginfo.Member{Offsets: []int64{offset}, Size: 8, Pointer: true, Text: true,
+				Type: "char *"}, nil
+		}
+	}
 	f.known[key] = knownMember{member, err}
 	return member, err
 }
@@ -91,4 +112,22 @@ func readTypes(file *elfnote.File, until time.Time) (*debuginfo.DWARF, error) {
 		err = fmt.Errorf("%w; %w", err, notFound)
 	}
 	return nil, err
+}
+
+// maxConstants bounds the memory of a program's constants while they are
+// searched. PostgreSQL has 1.6 MB.
+const maxConstants = 16 << 20
+
+// readConstants reads the constants of a program, nil if it has too many.
+func readConstants(file *elfnote.File) []byte {
+	opened, err := debuginfo.New(file.OSFile())
+	if err != nil {
+		return nil
+	}
+	s := opened.Section(".rodata")
+	if s.Size > maxConstants {
+		return nil
+	}
+	constants, _ := opened.ReadRange(s.Offset, s.Size)
+	return constants
 }

@@ -6,6 +6,8 @@ package trace_test
 
 import (
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
@@ -105,20 +108,23 @@ func TestMembersInConditions(t *testing.T) {
 		`request->tiny == -1 && request->number > 4294967294`: 1,
 		`request->tiny < 0`:                      2,
 		`arg0->code == -2000000000 && code == 5`: 1,
-		`request->path == "/index.html" && str(request->next->path, 3) == "/la"`:  1,
-		`str(request->path, request->length) == "/index"`:                         1,
-		`request->share == 0.25 && request->weight < 0`:                           1,
-		`request->connection->peer.port == 8080 || request->connection->fd == -7`: 1,
-		`!(request->connection->fd == 3)`:                                         1,
-		`request->connection->fd != 3 || request->id >= 18364758544493064720`:     2,
-		`request->method & 0x100 && request->place.y >= request->place.x`:         1,
-		`request->name == "fullfull" && request->label == "short"`:                1,
-		`request->name == "fullful"`:                                              0,
-		`request->name == "fullfulls"`:                                            0,
-		`request->name != "fullfulls"`:                                            2,
-		`str(request->name, 7) == "fullful"`:                                      1,
-		`request->label != "short" || request->name == ""`:                        1,
-		`request->kept > 1`:                                                       0,
+		`request->path == "/index.html" && str(request->next->path, 3) == "/la"`:       1,
+		`str(request->path, request->length) == "/index"`:                              1,
+		`request->share == 0.25 && request->weight < 0`:                                1,
+		`request->connection->peer.port == 8080 || request->connection->fd == -7`:      1,
+		`!(request->connection->fd == 3)`:                                              1,
+		`request->connection->fd != 3 || request->id >= 18364758544493064720`:          2,
+		`request->method & 0x100 && request->place.y >= request->place.x`:              1,
+		`request->name == "fullfull" && request->label == "short"`:                     1,
+		`request->name == "fullful"`:                                                   0,
+		`request->name == "fullfulls"`:                                                 0,
+		`request->name != "fullfulls"`:                                                 2,
+		`str(request->name, 7) == "fullful"`:                                           1,
+		`request->label != "short" || request->name == ""`:                             1,
+		`request->kept > 1`:                                                            0,
+		`global.current->path == "/index.html" && global.current->code == -2000000000`: 1,
+		`str(global.current->next->path, 3) == "/la"`:                                  1,
+		`global.current->connection->fd != 3 || global.current->tiny < -1`:             2,
 	} {
 		t.Run(filter, func(t *testing.T) {
 			s, err := trace.New(&trace.SessionOptions{Definitions: requests(t), Filter: filter})
@@ -146,6 +152,42 @@ func TestMembersAtTheStartOfACall(t *testing.T) {
 	passed(t, p)
 	passed(t, p)
 	qt.Check(t, qt.DeepEquals(rows(snapshot(t, by)), []string{"[/index.html -7] 1 ?"}))
+}
+
+// A variable of the program can point to the structure. Definitions can give it
+// a name, and say where members are in a program without debugging information.
+func TestMembersBehindVariables(t *testing.T) {
+	testneeds.Tool(t, "objcopy", "binutils")
+	path := filepath.Join(t.TempDir(), "stripped")
+	output, err := exec.Command("objcopy", "--strip-debug", testprog.Path(t, "members"),
+		path).CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", output))
+	for _, program := range []string{testprog.Path(t, "members"), path} {
+		p := startFile(t, program)
+		d := requests(t)
+		qt.Assert(t, qt.IsNil(d.Parse("keys.d", []byte(`
+			#pragma gousdt key members:* page str(global.current->path)
+			#pragma gousdt key members:* request str(global.of_no_program)
+			#pragma gousdt layout members:* current->path 8 another program
+			#pragma gousdt layout members:* current->path 40 example.org
+			#pragma gousdt layout members:* current->label 7 another program
+		`))))
+		by := &trace.Aggregation{By: []string{"page", "code"}, Where: `page == "/index.html"`}
+		others := &trace.Aggregation{By: []string{"page"}, Where: `page != "/index.html"`,
+			Latency: &trace.Latency{Pair: "members:request..members:request"}}
+		open(t, p, "members:request", &trace.SessionOptions{Definitions: d,
+			Aggregations: []*trace.Aggregation{by, others}})
+		for _, line := range []string{"pass", "lost", "pass"} {
+			_, err := p.Command(line)
+			qt.Assert(t, qt.IsNil(err))
+		}
+		qt.Check(t, qt.DeepEquals(rows(snapshot(t, by)), []string{"[/index.html 5] 2 ?"}))
+		qt.Check(t, qt.DeepEquals(rows(snapshot(t, others)), []string{"[/last] 1 ?"}))
+	}
+	s := newSession(t, &trace.SessionOptions{Definitions: requests(t),
+		Filter: `global.current->label == "short"`})
+	_, err = s.Attach(usdt.Target{Path: path}, nil, elfnote.Exact("members", "request"))
+	qt.Check(t, qt.ErrorMatches(err, `.*has no debugging information \(compile it with -g.*`))
 }
 
 // Where sites have their arguments at many places, and the others are looked up
@@ -187,6 +229,8 @@ func TestMembersThatAreNotKnown(t *testing.T) {
 		{path, "request->bits == 1", ".*the member bits is a bit field"},
 		{path, "request->connection.fd == 1", ".*write -> before fd"},
 		{path, "code->x == 1", ".*int32_t is not a pointer to a structure"},
+		{path, "global.current->idd == 1", ".*the structure request has no member idd"},
+		{path, "global.currant->id == 1", ".*the debugging information has no variable currant"},
 		{path, "arg7->x == 1", ".*the probe has no argument arg7"},
 		{alone, "request->id == 1", `.*has no debugging information \(compile it with -g.*`},
 	} {

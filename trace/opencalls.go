@@ -354,7 +354,7 @@ func (s *Session) lookBefore(a *Attachment, w *work) {
 		open := l.call.Open[0]
 		v := &programVariables{symbols: make(map[string]elf.Symbol), machine: w.elf.Header().Machine}
 		v.argument, _ = (&expr.Term{Name: l.call.Arguments[0].Value}).Global()
-		node, err := expr.ParseCondition(open.If, s.opts.names(), nil)
+		node, err := expr.ParseCondition(open.If, s.opts.names(nil, l.pair), nil)
 		find := func(name string) {
 			symbol, err2 := w.elf.Symbol(name)
 			v.symbols[name], err = symbol, cmp.Or(err, err2)

@@ -180,14 +180,63 @@ func (o *SessionOptions) events() (options EventOptions, sent bool) {
 // known returns the definitions, nil for none.
 func (o *SessionOptions) known() *defs.Definitions { return (*defs.Definitions)(o.Definitions) }
 
-func (o *SessionOptions) names() expr.Names {
+// names returns the names that expressions can have at the probes of some
+// patterns, or at any if there are none, and at the calls of some pairs. An
+// argument there comes first, then what definitions have as a key.
+func (o *SessionOptions) names(patterns []elfnote.Pattern, pairs ...defs.PairPattern) expr.Names {
 	if o.Definitions == nil {
 		return nil
 	}
-	return func(name string) bool {
-		text, other := o.defined(name, nil)
-		return text || other
+	for _, pair := range pairs {
+		patterns = append(slices.Clip(patterns), o.known().Patterns(pair)...)
 	}
+	return func(name string) (meaning string, known bool) {
+		text, other := o.defined(name, patterns)
+		for _, pair := range pairs {
+			call, _ := o.known().Call(pair)
+			other = other || slices.ContainsFunc(call.Arguments,
+				func(a defs.Argument) bool { return a.Name == name })
+		}
+		if text || other {
+			return "", true
+		}
+		if meaning = o.known().Key(name, patterns); meaning != "" {
+			return meaning, true
+		}
+		text, other = o.defined(name, nil)
+		return "", text || other
+	}
+}
+
+// patterns returns those of the probes that aggregations and captures are for.
+func (o *SessionOptions) patterns() (patterns []elfnote.Pattern) {
+	for _, a := range o.Aggregations {
+		if a != nil && a.Latency == nil {
+			patterns = append(patterns, a.Probes...)
+		}
+	}
+	events, _ := o.events()
+	for i := range events.Captures {
+		patterns = append(patterns, events.Captures[i].Probes...)
+	}
+	return patterns
+}
+
+// pairs returns those that are measured.
+func (o *SessionOptions) pairs() (pairs []defs.PairPattern) {
+	events, _ := o.events()
+	latencies := slices.Clone(events.Spans)
+	for _, a := range o.Aggregations {
+		if a != nil && a.Latency != nil {
+			latencies = append(latencies, *a.Latency)
+		}
+	}
+	for i := range latencies {
+		if pair, err := defs.ParsePairPattern(latencies[i].Pair); err == nil {
+			pairs = append(pairs, pair) // else it is refused where it is parsed
+		}
+	}
+	return pairs
 }
 
 // defined reports whether an argument of that name is a text of some probe that
@@ -206,18 +255,7 @@ func (o *SessionOptions) defined(name string, patterns []elfnote.Pattern) (text,
 			add(&probe.Arguments[i])
 		}
 	}
-	events, _ := o.events()
-	latencies := slices.Clone(events.Spans)
-	for _, a := range o.Aggregations {
-		if a != nil && a.Latency != nil {
-			latencies = append(latencies, *a.Latency)
-		}
-	}
-	for i := range latencies {
-		pair, err := defs.ParsePairPattern(latencies[i].Pair)
-		if err != nil {
-			continue // it is refused where it is parsed
-		}
+	for _, pair := range o.pairs() {
 		call, ok := o.known().Call(pair)
 		for i := range call.Arguments {
 			if ok && patterns == nil {
@@ -233,7 +271,8 @@ func (o *SessionOptions) plan(containers expr.Containers, captures captures) (*b
 	plan := &bpfgen.Plan{Counters: bpfgen.None}
 	var err error
 	if o.Filter != "" {
-		if plan.Filter, err = expr.ParseCondition(o.Filter, o.names(), containers); err != nil {
+		if plan.Filter, err = expr.ParseCondition(o.Filter, o.names(o.patterns(), o.pairs()...),
+			containers); err != nil {
 			return nil, optionError("Filter", err)
 		}
 	}
@@ -356,10 +395,10 @@ func (o *SessionOptions) captures() (all captures, err error) {
 		if parsed.Max < 1 || parsed.Max > maxCapture {
 			err = notBetween("Max", c.Max, 0, maxCapture)
 		} else if c.Arg != "" || c.Bytes || c.Length != "" {
-			if parsed.arg, err = parseArgument(c.Arg, o.names()); err != nil {
+			if parsed.arg, err = parseArgument(c.Arg, o.names(c.Probes)); err != nil {
 				err = optionError("Arg", err)
 			} else if c.Length != "" {
-				if parsed.length, err = parseArgument(c.Length, o.names()); err != nil {
+				if parsed.length, err = parseArgument(c.Length, o.names(c.Probes)); err != nil {
 					err = optionError("Length", err)
 				}
 			}

@@ -297,7 +297,7 @@ func (w *work) setCall(s *Site, call *defs.Call) {
 func (w *work) addCaptured(s *Site) error {
 	for _, a := range w.plan.Aggregations {
 		for _, key := range a.Keys {
-			m, _, err := w.member(s, key.Name)
+			m, _, _, err := w.member(s, key.Name)
 			if err == nil && m.Text && key.Source == expr.Argument && !key.HasMask {
 				return fmt.Errorf("%s of %s is a text: write str(%s)", key.Name, s.probeName(), key.Name)
 			}
@@ -340,15 +340,15 @@ func (w *work) variable(s *Site, name string) (argspec.Arg, debuginfo.Member, er
 		return argspec.Global(w.elf, s.Instruction, symbol), debuginfo.Member{}, nil
 	}
 	arg := argspec.Arg{Raw: name, Kind: argspec.Memory}
-	m, index, err := w.member(s, name)
+	m, base, _, err := w.member(s, name)
 	arg.Size, arg.Signed, arg.Float, arg.Err = m.Size, m.Signed, m.Float, err
-	if err == nil {
-		switch base := &s.Args[index]; {
-		case base.Err != nil:
-			arg.Err = base.Err
-		case base.Size != w.pointer() || base.Float:
-			arg.Err = errors.New("the argument does not have the size of a pointer")
-		}
+	switch {
+	case err != nil:
+	case base.Err != nil:
+		arg.Err = base.Err
+	case base.Size != w.pointer() || base.Float:
+		of, _, _ := expr.CutMember(name)
+		arg.Err = fmt.Errorf("%s does not have the size of a pointer", of)
 	}
 	if arg.Err != nil {
 		arg.Kind = argspec.Unavailable
@@ -366,28 +366,34 @@ func (w *work) pointer() int {
 // errNoArgument is why a site has no member of a structure.
 var errNoArgument = errors.New("the probe has no argument")
 
-// member returns where a member is, and the number of the argument that points
-// to its structure.
-func (w *work) member(s *Site, name string) (m debuginfo.Member, index int, err error) {
-	argument, path, ok := expr.CutMember(name)
+// member returns where a member is, and what points to its structure: an
+// argument and its number, or a variable, which has none.
+func (w *work) member(s *Site, name string) (
+	m debuginfo.Member, base argspec.Arg, index int, err error,
+) {
+	from, path, ok := expr.CutMember(name)
 	if !ok {
-		return m, index, errNoArgument
+		return m, base, index, errNoArgument
+	}
+	if symbol, ok := (&expr.Term{Name: from}).Global(); ok {
+		m, err = w.session.members.find(w.elf, from, path, w.session.opts.known())
+		return m, argspec.Global(w.elf, s.Instruction, symbol), bpfgen.None, err
 	}
 	for index = 0; ; index++ {
 		switch {
 		case index >= s.own:
-			return m, index, fmt.Errorf("%w %s", errNoArgument, argument)
-		case argument == fmt.Sprintf("arg%d", index):
-		case s.definition == nil || s.definition.Arguments[index].Name != argument:
+			return m, base, index, fmt.Errorf("%w %s", errNoArgument, from)
+		case from == fmt.Sprintf("arg%d", index):
+		case s.definition == nil || s.definition.Arguments[index].Name != from:
 			continue
 		}
 		break
 	}
 	if s.definition == nil {
-		return m, index, fmt.Errorf("no definition of the probe says what %s points to", argument)
+		return m, base, index, fmt.Errorf("no definition of the probe says what %s points to", from)
 	}
-	m, err = w.session.members.find(w.elf, s.definition.Arguments[index].Type, path)
-	return m, index, err
+	m, err = w.session.members.find(w.elf, s.definition.Arguments[index].Type, path, nil)
+	return m, s.Args[index], index, err
 }
 
 func (w *work) toGenerate(s *Site) *bpfgen.Site {
@@ -451,9 +457,17 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 		site.Unsent++
 	}
 	for i, name := range site.Names {
-		if m, arg, err := w.member(s, name); err == nil && site.Args[i].Err == nil {
-			members[i] = bpfgen.Member{Arg: arg, Member: m}
+		m, base, arg, err := w.member(s, name)
+		if err != nil || site.Args[i].Err != nil {
+			continue
 		}
+		if arg == bpfgen.None {
+			arg = len(site.Args)
+			site.Args = append(site.Args, base)
+			site.Globals++
+			site.Unsent++
+		}
+		members[i] = bpfgen.Member{Arg: arg, Member: m}
 	}
 	if len(members) > 0 {
 		site.Members = members

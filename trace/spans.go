@@ -149,14 +149,14 @@ func (s *definition) latency(l *Latency) (*latency, error) {
 		return nil, optionError("Pair", err)
 	}
 	p := &latency{pair: pair, of: *l}
-	names := s.opts.names()
+	names := s.opts.names(nil, pair)
 	p.Fails = strings.Contains(l.Pair, "|") // or a name does
 	if call, ok := s.opts.known().Call(pair); ok {
 		if err := p.setCall(&call, names); err != nil {
 			return nil, optionError("Pair", err)
 		}
 	}
-	if p.Match, err = s.matchOf(cmp.Or(l.By, s.opts.known().Match(pair), "tid")); err != nil {
+	if p.Match, err = s.matchOf(cmp.Or(l.By, s.opts.known().Match(pair), "tid"), names); err != nil {
 		return nil, err
 	}
 	s.latencies = append(s.latencies, p)
@@ -164,10 +164,10 @@ func (s *definition) latency(l *Latency) (*latency, error) {
 	return p, nil
 }
 
-func (s *definition) matchOf(by string) (m bpfgen.Match, err error) {
+func (s *definition) matchOf(by string, names expr.Names) (m bpfgen.Match, err error) {
 	start, done, _ := strings.Cut(by, "=")
-	if m.Start, err = parseNumber(start, s.opts.names()); err == nil {
-		m.Done, err = parseNumber(cmp.Or(done, start), s.opts.names())
+	if m.Start, err = parseNumber(start, names); err == nil {
+		m.Done, err = parseNumber(cmp.Or(done, start), names)
 	}
 	if err != nil {
 		return m, optionError("By", err)
@@ -331,8 +331,10 @@ func (s *definition) checkName(
 	if argument, _, ok := expr.CutMember(name); ok {
 		name = argument
 	}
-	known := s.opts.names()
-	if len(latencies)+len(probes) == 0 || known == nil || expr.IsVariable(name) || !known(name) {
+	if len(latencies)+len(probes) == 0 || s.opts.Definitions == nil || expr.IsVariable(name) {
+		return nil
+	}
+	if _, known := s.opts.names(nil)(name); !known {
 		return nil // not a name from definitions, or of any probe
 	}
 	has := func(probes []elfnote.Pattern) bool {
@@ -640,7 +642,7 @@ func (s *Session) nesting(l *latency, pair *defs.Pair) (alone bool, by *bpfgen.M
 	call, ok := s.opts.known().Call(named)
 	match := s.opts.known().Match(named)
 	if match != s.opts.known().Match(l.pair) {
-		if m, err := s.matchOf(cmp.Or(match, "tid")); err != nil {
+		if m, err := s.matchOf(cmp.Or(match, "tid"), s.opts.names(nil, named)); err != nil {
 			alone = true
 		} else {
 			by = &m

@@ -393,7 +393,7 @@ func (a noSuchArgument) Error() string {
 }
 
 // word is a name in a term: of an argument, without its members.
-var word = regexp.MustCompile(`global\.\w+|(\w+)(?:->[\w.]+)?`)
+var word = regexp.MustCompile(`global\.\w+(?:->[\w.]+)*|(\w+)(?:->[\w.]+)*`)
 
 // lackingAt returns why an argument that a term names is not available at a
 // site, nil if all are.
@@ -407,7 +407,10 @@ func (t *targets) lackingAt(site *usdt.Site, term term) error {
 		name := found[1] // "" of a variable
 		switch n, ok := argumentIndex(name, &definition); {
 		case !ok && t.isArgument(name):
-			return noSuchArgument{name, term.ofEnd}
+			at := []elfnote.Pattern{elfnote.Exact(site.Provider, site.Name)}
+			if t.definitions.Key(name, at) == "" {
+				return noSuchArgument{name, term.ofEnd}
+			}
 		case !ok: // another word
 		case n >= len(site.Args):
 			return noSuchArgument{name, term.ofEnd}

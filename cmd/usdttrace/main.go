@@ -596,7 +596,11 @@ func (o *options) events(defined bool) *trace.EventOptions {
 		Captures:    slices.Clone(o.captures),
 	}
 	if defined && !o.aggregates() {
-		e.Captures = append(e.Captures, trace.Capture{Max: maxKnownText}) // of all texts
+		texts := trace.Capture{Max: maxKnownText}
+		if o.latency == nil {
+			texts.Probes = o.patterns // else those of the calls
+		}
+		e.Captures = append(e.Captures, texts)
 	}
 	if o.eventStacks() || o.fromEvents() {
 		e.StackDepth = maxStack

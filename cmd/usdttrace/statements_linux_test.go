@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -96,6 +97,37 @@ func TestStatementsOfDrivers(t *testing.T) {
 			qt.Check(t, qt.Equals(summary.Lost+summary.Replaced+summary.Unfinished+summary.Unmatched, 0))
 		})
 	}
+}
+
+// Statements are told apart by who asks, also from hundreds of connections of
+// one statement each.
+func TestStatementsOfUsers(t *testing.T) {
+	testprog.RequireBPF(t)
+	server := testprog.StartPostgresForDrivers(t)
+	for _, statement := range []string{"CREATE ROLE web LOGIN", "CREATE ROLE batch LOGIN",
+		"CREATE DATABASE shop OWNER web"} {
+		server.Query(statement)
+	}
+	script, port := filepath.Join(t.TempDir(), "script"), strconv.Itoa(server.Port)
+	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte("SELECT 1;\n"), 0o600)))
+	bench := func(host, user, application string, n int) {
+		command := exec.Command(filepath.Join(filepath.Dir(server.File), "pgbench"), "-n", "-C",
+			"-t", strconv.Itoa(n), "-f", script, "-h", host, "-p", port, "-U", user,
+			"shop")
+		command.Env = append(os.Environ(), "PGAPPNAME="+application)
+		output(t, command)
+	}
+	r := watching(t, "--json", "--latency", "postgresql:statement", "--by",
+		"user,database,client,application", "--where", `user != "gousdt"`, server.File)
+	bench("127.0.0.1", "web", "shop front", 200)
+	bench(server.SocketDir, "batch", "nightly", 3)
+	counts := make(map[string]uint64)
+	for _, row := range r.interrupt().objects("row") {
+		counts[fmt.Sprint(row.Keys)] += row.Count
+	}
+	qt.Check(t, qt.DeepEquals(counts, map[string]uint64{
+		"map[application:shop front client:127.0.0.1 database:shop user:web]": 200,
+		"map[application:nightly client:[local] database:shop user:batch]":    3}))
 }
 
 // Cases of one statement and of several.

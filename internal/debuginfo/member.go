@@ -39,12 +39,6 @@ type Member struct {
 // fails if structures of the same name have different layouts, or if the member
 // is not a number, a pointer or a text.
 func FindMember(pointer, path string, read func() (*DWARF, error)) (m Member, err error) {
-	defer func() {
-		if err != nil {
-			m = Member{}
-		}
-	}()
-	defer Contain(&err)
 	name, ok := strings.CutSuffix(pointer, "*")
 	words := slices.DeleteFunc(strings.Fields(name),
 		func(word string) bool { return word == "const" || word == "volatile" })
@@ -56,12 +50,34 @@ func FindMember(pointer, path string, read func() (*DWARF, error)) (m Member, er
 	if isTag {
 		words = words[1:]
 	}
+	return findMember(read, func(s *search) (Member, error) {
+		return s.byName(strings.Join(words, " "), !isTag, path)
+	})
+}
+
+// FindMemberOfVariable is FindMember for a global variable that is a pointer.
+func FindMemberOfVariable(name, path string, read func() (*DWARF, error)) (m Member, err error) {
+	return findMember(read, func(s *search) (Member, error) {
+		return s.all("variable", name, path, func(e *dwarf.Entry) bool {
+			return e.Tag == dwarf.TagVariable
+		}, s.variable)
+	})
+}
+
+func findMember(
+	read func() (*DWARF, error), find func(*search) (Member, error),
+) (m Member, err error) {
+	defer func() {
+		if err != nil {
+			m = Member{}
+		}
+	}()
+	defer Contain(&err)
 	d, err := read()
 	if err != nil {
 		return m, err
 	}
-	s := search{Entries: d.Entries(0), done: make(map[string]Member)}
-	return s.byName(strings.Join(words, " "), !isTag, path)
+	return find(&search{Entries: d.Entries(0), done: make(map[string]Member)})
 }
 
 // search finds members in DWARF.
@@ -99,9 +115,10 @@ func refersElsewhere(e *dwarf.Entry) bool {
 	return !isHere && e.Val(dwarf.AttrType) != nil
 }
 
-// find returns the structures of a name, and if typedefs is set the typedefs of
-// the name, too.
-func (s *search) find(name string, typedefs bool) (found []dwarf.Offset, err error) {
+// find returns the entries of a name that are wanted.
+func (s *search) find(
+	name string, wanted func(*dwarf.Entry) bool,
+) (found []dwarf.Offset, err error) {
 	for s.Seek(0); ; {
 		e, err := s.Next()
 		switch {
@@ -118,8 +135,7 @@ func (s *search) find(name string, typedefs bool) (found []dwarf.Offset, err err
 		case e.Tag == dwarf.TagCompileUnit, e.Tag == dwarf.TagPartialUnit,
 			e.Tag == dwarf.TagTypeUnit, e.Tag == dwarf.TagNamespace, e.Tag == 0:
 			continue
-		case (isStructure(e) && !isDeclared(e) || typedefs && e.Tag == dwarf.TagTypedef) &&
-			nameOf(e) == name:
+		case wanted(e) && nameOf(e) == name:
 			found = append(found, e.Offset)
 		}
 		if err := s.Skip(e); err != nil {
@@ -128,14 +144,29 @@ func (s *search) find(name string, typedefs bool) (found []dwarf.Offset, err err
 	}
 }
 
-// byName returns the member at a path from the structures of a name. It fails
-// if that differs between them.
+// byName returns the member at a path from the structures of a name, and if
+// typedefs is set from the typedefs of the name, too.
 func (s *search) byName(name string, typedefs bool, path string) (m Member, err error) {
 	key := fmt.Sprint(typedefs, name, path)
 	if m, ok := s.done[key]; ok {
 		return m, nil
 	}
-	found, err := s.find(name, typedefs)
+	m, err = s.all("structure", name, path, func(e *dwarf.Entry) bool {
+		return isStructure(e) && !isDeclared(e) || typedefs && e.Tag == dwarf.TagTypedef
+	}, s.structure)
+	if err == nil {
+		s.done[key] = m
+	}
+	return m, err
+}
+
+// all returns the member at a path from the entries of a name. It fails if that
+// differs between them.
+func (s *search) all(
+	kind, name, path string, wanted func(*dwarf.Entry) bool,
+	from func(at dwarf.Offset, path string) (Member, error),
+) (m Member, err error) {
+	found, err := s.find(name, wanted)
 	if err != nil {
 		return m, err
 	}
@@ -143,21 +174,36 @@ func (s *search) byName(name string, typedefs bool, path string) (m Member, err 
 		return m, errElsewhere
 	}
 	if len(found) == 0 {
-		return m, fmt.Errorf("the debugging information has no structure %s", elffile.ShortName(name))
+		return m, fmt.Errorf("the debugging information has no %s %s", kind, elffile.ShortName(name))
 	}
 	for i, offset := range found {
-		here, err := s.structure(offset, path)
+		here, err := from(offset, path)
 		switch {
 		case errors.Is(err, elffile.ErrTooLarge), err != nil && len(found) == 1:
 			return Member{}, err
 		case i > 0 && !reflect.DeepEqual(here, m), err != nil:
-			return Member{}, fmt.Errorf("there are different structures %s in the program",
+			return Member{}, fmt.Errorf("there are different %ss %s in the program", kind,
 				elffile.ShortName(name))
 		}
 		m = here
 	}
-	s.done[key] = m
 	return m, nil
+}
+
+// variable returns the member at a path from a variable that is a pointer to a
+// structure.
+func (s *search) variable(offset dwarf.Offset, path string) (Member, error) {
+	e, err := s.At(offset)
+	if err == nil {
+		e, err = s.stripped(e)
+	}
+	if err == nil && e != nil && s.isPointer(e) {
+		e, err = s.stripped(e)
+	}
+	if err != nil {
+		return Member{}, err
+	}
+	return s.from(e, "->", path)
 }
 
 // stripped returns the type of an entry without typedefs and qualifiers, or nil

@@ -76,7 +76,7 @@ __attribute__((used)) const uint32_t offsets[] = {
 	AT(connection), AT(inside.peer.port), AT(place.y), AT(number), AT(first), AT(deep),
 	AT(next), AT(name), AT(tail), offsetof(connection_t, peer.name), sizeof(counter), sizeof(void *),
 };
-struct request one;
+struct request one, *first = &one;
 #ifndef __i386__
 int main(void) { return one.letter; }
 #else
@@ -178,6 +178,19 @@ func TestMembersAreWhereTheCompilerHasThem(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.DeepEquals(m, Member{Offsets: []int64{said(22), said(22), to, name},
 				Size: pointer, Pointer: true, Text: true, Type: "char *"}))
+			of := func(path string) (Member, error) {
+				return FindMemberOfVariable("first", path, func() (*DWARF, error) {
+					return f.DWARF(false, time.Now().Add(MaxReading))
+				})
+			}
+			m, err = of("->next->connection->peer.name")
+			qt.Assert(t, qt.IsNil(err))
+			qt.Check(t, qt.DeepEquals(m, Member{Offsets: []int64{said(22), to, name},
+				Size: pointer, Pointer: true, Text: true, Type: "char *"}))
+			_, err = of("->nobody")
+			qt.Check(t, qt.ErrorMatches(err, "the structure request has no member nobody"))
+			_, err = of(".path")
+			qt.Check(t, qt.ErrorMatches(err, "write -> before path"))
 			m, err = memberOf(f, "connection_t *", "->peer.name")
 			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.DeepEquals(m.Offsets, []int64{name}))

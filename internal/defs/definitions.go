@@ -26,7 +26,9 @@ type Definitions struct {
 	apart   []elfnote.Pattern // probes that start no call, whatever their names
 	matches []pairText        // terms that start and end of a call have in common
 	times   []pairText        // what the time of a call means
-	builtin bool              // also those that this package has
+	keys    []key
+	layouts []layout
+	builtin bool // also those that this package has
 }
 
 // A probe is defined once for each number of arguments that it ever had.
@@ -45,6 +47,19 @@ type firesHint struct {
 type pairText struct {
 	pattern elfnote.Pattern
 	text    string
+}
+
+// key is a name for an expression at some probes.
+type key struct {
+	pattern    elfnote.Pattern
+	name, text string
+}
+
+// layout is the offset of a member behind a variable in the programs that have
+// a text.
+type layout struct {
+	member, program string
+	offset          int64
 }
 
 type helper struct {
@@ -267,6 +282,54 @@ func (d *Definitions) textOf(pair PairPattern, texts func(*Definitions) []pairTe
 		return builtinOf(provider).textOf(pair, texts)
 	}
 	return ""
+}
+
+// all returns this and what it extends.
+func (d *Definitions) all() (all []*Definitions) {
+	if d == nil {
+		return nil
+	}
+	all = append(all, d)
+	if d.builtin {
+		for _, file := range builtinFiles() {
+			all = append(all, file.parsed())
+		}
+	}
+	return all
+}
+
+// Key returns the expression that a name stands for at a probe that one of the
+// patterns matches, or at any if there is none. It is "" if there is no such
+// name.
+func (d *Definitions) Key(name string, patterns []elfnote.Pattern) string {
+	for _, from := range d.all() {
+		for _, key := range slices.Backward(from.keys) {
+			if key.name != name {
+				continue
+			}
+			for probe := range d.Probes() {
+				if key.pattern.Match(probe.Provider, probe.Name) &&
+					elfnote.MatchAny(patterns, probe.Provider, probe.Name) {
+					return key.text
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// Layout returns the offset of a member that points to a text in a structure to
+// which a variable points, such as "MyProcPort->user_name", in a program of
+// which has reports whether it has a text.
+func (d *Definitions) Layout(member string, has func(text string) bool) (offset int64, ok bool) {
+	for _, from := range d.all() {
+		for _, l := range slices.Backward(from.layouts) {
+			if l.member == member && has(l.program) {
+				return l.offset, true
+			}
+		}
+	}
+	return 0, false
 }
 
 // callsOf returns the calls of a provider, sorted by their names.

@@ -206,9 +206,11 @@ func TestParseErrors(t *testing.T) {
 		{"something else", "\nint main() {}",
 			`p.d: line 2: "provider" or "enum" is expected before "int"`},
 		{"a malformed pragma", "#pragma gousdt fires p:x",
-			"p.d: line 1: a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires, helper, note, apart, match or time in place of when"},
+			"p.d: line 1: a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires, helper, note, apart, match, time, key or layout in place of when"},
 		{"an unknown pragma", "#pragma gousdt whence p:x y",
-			"p.d: line 1: a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires, helper, note, apart, match or time in place of when"},
+			"p.d: line 1: a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires, helper, note, apart, match, time, key or layout in place of when"},
+		{"an offset that is none", "#pragma gousdt layout p:* port->user x version",
+			`p.d: line 1: the offset of a member: strconv.ParseUint: parsing "x": invalid syntax`},
 		{"a malformed helper", "#pragma gousdt helper p:x p:y if z",
 			"p.d: line 1: a helper reads: #pragma gousdt helper PROVIDER:PROBE PROVIDER:HELPER with SYMBOL, or without the last two words"},
 		{"too large", strings.Repeat(" ", 2<<20),
@@ -226,6 +228,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("enum e { a = -1, b };\nprovider p { probe a(const char *x, long x_length, e v) : (int); };\n#define T int\n")
 	f.Add("a(int i) \"%d\"\nvcpu b(void)\n")
 	f.Add("#pragma gousdt when p:* it does\n#pragma gousdt fires p:* always\ntypedef struct { int x; } y;")
+	f.Add("#pragma gousdt key p:* a str(global.b->c)\n#pragma gousdt layout p:* b->c 8 version 1.")
 	f.Add("#pragma gousdt helper p:a p:b with c\n#pragma gousdt helper p:* p:b")
 	f.Fuzz(func(t *testing.T, source string) {
 		var d defs.Definitions
@@ -234,10 +237,42 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		d.Fires("p", "a")
+		d.Key("a", nil)
+		d.Layout("b->c", func(string) bool { return false })
 		if probe, ok := d.Probe("p", "a", 3); ok {
 			qt.Assert(t, qt.HasLen(probe.Arguments, 3))
 		}
 	})
+}
+
+// A name stands for what the last definition says, where its probes are meant.
+func TestKeysAndLayouts(t *testing.T) {
+	d := defs.Builtin()
+	qt.Assert(t, qt.IsNil(d.Parse("p.d", []byte(`
+		#pragma gousdt key p:a* user str(global.first)
+		#pragma gousdt key p:a* user str(global.port->user)
+		#pragma gousdt layout p:* port->user 8 version 1.
+		#pragma gousdt layout p:* port->user 0x10 version 2.
+		provider p { probe a1(int i); probe b(int i); };`))))
+	for pattern, want := range map[string]string{
+		"p:a1": "str(global.port->user)", "p:*": "str(global.port->user)", "p:b": "", "q:a1": "",
+		"postgresql:query__start": "str(global.MyProcPort->user_name)",
+	} {
+		parsed, err := elfnote.ParsePattern(pattern)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(d.Key("user", []elfnote.Pattern{parsed}), want), qt.Commentf("%s", pattern))
+	}
+	qt.Check(t, qt.Equals(d.Key("nobody", nil), ""))
+	for program, want := range map[string]int64{"version 1.5": 8, "version 2.1 or version 1.": 16,
+		"version 3.0": -1} {
+		at, ok := d.Layout("port->user", func(text string) bool { return strings.Contains(program, text) })
+		qt.Check(t, qt.Equals(ok, want >= 0))
+		qt.Check(t, qt.IsTrue(!ok || at == want), qt.Commentf("%s: %d", program, at))
+	}
+	_, ok := d.Layout("port->name", func(string) bool { return true })
+	qt.Check(t, qt.IsFalse(ok))
+	_, ok = (*defs.Definitions)(nil).Layout("port->user", func(string) bool { return true })
+	qt.Check(t, qt.IsFalse(ok))
 }
 
 func TestHelpers(t *testing.T) {

@@ -67,6 +67,8 @@ func (d *Definitions) Parse(name string, source []byte) error {
 	d.apart = append(d.apart, p.apart...)
 	d.matches = append(d.matches, p.matches...)
 	d.times = append(d.times, p.times...)
+	d.keys = append(d.keys, p.keys...)
+	d.layouts = append(d.layouts, p.layouts...)
 	return nil
 }
 
@@ -86,6 +88,8 @@ type parser struct {
 	apart   []elfnote.Pattern
 	matches []pairText
 	times   []pairText
+	keys    []key
+	layouts []layout
 	notes   []note
 
 	err  error
@@ -412,10 +416,10 @@ func (p *parser) directive(line string) error {
 // pragma reads a pragma of this package. Each begins with a pattern of probes.
 func (p *parser) pragma(kind string, fields []string) error {
 	least := map[string]int{"when": 2, "fires": 2, "helper": 2, "note": 3, "apart": 1, "match": 2,
-		"time": 2}[kind]
+		"time": 2, "key": 3, "layout": 4}[kind]
 	if least == 0 || len(fields) < least {
 		return errors.New("a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, " +
-			"or fires, helper, note, apart, match or time in place of when")
+			"or fires, helper, note, apart, match, time, key or layout in place of when")
 	}
 	pattern, err := elfnote.ParsePattern(fields[0])
 	if err != nil {
@@ -428,6 +432,15 @@ func (p *parser) pragma(kind string, fields []string) error {
 		p.apart = append(p.apart, pattern)
 	case "match":
 		p.matches = append(p.matches, pairText{pattern, fields[1]})
+	case "key":
+		p.keys = append(p.keys, key{pattern, fields[1], strings.Join(fields[2:], " ")})
+	case "layout":
+		offset, err := strconv.ParseUint(fields[2], 0, 16)
+		if err != nil {
+			return fmt.Errorf("the offset of a member: %w", err)
+		}
+		p.layouts = append(p.layouts,
+			layout{fields[1], strings.Join(fields[3:], " "), int64(offset)})
 	case "time":
 		p.times = append(p.times, pairText{pattern, strings.Join(fields[1:], " ")})
 	case "helper":

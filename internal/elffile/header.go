@@ -245,7 +245,7 @@ var namedSections = [...]string{buildIDSection, gotSection, ".eh_frame",
 	".debug_abbrev", ".debug_info", ".debug_str", ".debug_line_str",
 	".debug_str_offsets", ".debug_addr", ".debug_line", ".debug_ranges", ".debug_rnglists",
 	".gnu_debuglink", ".gnu_debugaltlink", ".gnu_debugdata",
-	".gopclntab", ".data.rel.ro.gopclntab", ".data.rel.ro", ".go.buildinfo", ".go.module"}
+	".rodata", ".gopclntab", ".data.rel.ro.gopclntab", ".data.rel.ro", ".go.buildinfo", ".go.module"}
 
 const (
 	buildIDSection = ".note.gnu.build-id"

@@ -26,6 +26,24 @@ enum ForkNumber { main, fsm, vm, init };
 #pragma gousdt fires postgresql:query__start in the simple protocol only, as of psql: postgresql:statement is every statement
 #pragma gousdt fires postgresql:query__done in the simple protocol only, as of psql: postgresql:statement is every statement
 
+/*
+ * Of the connection that a server process serves. Without debugging information
+ * the member is where versions 15, 17 and 18 of 64-bit machines have it.
+ */
+#pragma gousdt key postgresql:* user str(global.MyProcPort->user_name)
+#pragma gousdt key postgresql:* database str(global.MyProcPort->database_name)
+#pragma gousdt key postgresql:* client str(global.MyProcPort->remote_host)
+#pragma gousdt key postgresql:* application str(global.application_name)
+#pragma gousdt layout postgresql:* MyProcPort->remote_host 288 PostgreSQL 15.
+#pragma gousdt layout postgresql:* MyProcPort->database_name 328 PostgreSQL 15.
+#pragma gousdt layout postgresql:* MyProcPort->user_name 336 PostgreSQL 15.
+#pragma gousdt layout postgresql:* MyProcPort->remote_host 288 PostgreSQL 17.
+#pragma gousdt layout postgresql:* MyProcPort->database_name 320 PostgreSQL 17.
+#pragma gousdt layout postgresql:* MyProcPort->user_name 328 PostgreSQL 17.
+#pragma gousdt layout postgresql:* MyProcPort->remote_host 288 PostgreSQL 18.
+#pragma gousdt layout postgresql:* MyProcPort->database_name 384 PostgreSQL 18.
+#pragma gousdt layout postgresql:* MyProcPort->user_name 392 PostgreSQL 18.
+
 provider postgresql {
 	/*
 	 * A statement, in the simple and in the extended protocol. An error leaves

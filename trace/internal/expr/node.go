@@ -118,11 +118,14 @@ const globalPrefix = "global."
 
 // Global returns the symbol of the program's variable that an Argument or a
 // String stands for. Sites have variables after the probe's own arguments.
-func (t *Term) Global() (symbol string, ok bool) { return strings.CutPrefix(t.Name, globalPrefix) }
+func (t *Term) Global() (symbol string, ok bool) {
+	symbol, ok = strings.CutPrefix(t.Name, globalPrefix)
+	return symbol, ok && !strings.Contains(symbol, arrow)
+}
 
 // CutMember divides the name of a member of a structure, as in
-// request->peer.port, into the name of the argument that points to the
-// structure, and the path from there.
+// request->peer.port, into the name of the argument or variable that points to
+// the structure, and the path from there.
 func CutMember(name string) (argument, path string, ok bool) {
 	argument, _, ok = strings.Cut(name, arrow)
 	return argument, name[len(argument):], ok
@@ -205,7 +208,7 @@ func (n *Node) NumberAtStart(next int) int {
 func (n *Node) HoldAtStart(next, most int) int {
 	lasts := !n.IsOfSpan()
 	n.Walk(func(t *Term) {
-		_, isGlobal := t.Global()
+		isGlobal := strings.HasPrefix(t.Name, globalPrefix)
 		lasts = lasts && (t.isLiteral() || isGlobal ||
 			slices.Contains([]Source{PID, TID, UID, GID, Cgroup, Command}, t.Source))
 	})

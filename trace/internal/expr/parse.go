@@ -11,7 +11,7 @@
 //	comparison = term [ ( "==" | "!=" | "<" | "<=" | ">" | ">=" ) term ]
 //	term       = operand [ "&" integer ]
 //	operand    = number | text | name | "str" "(" name [ "," integer ] ")"
-//	name       = argument [ "->" member { ( "->" | "." ) member } ] | "global" "." symbol
+//	name       = ( argument | "global" "." symbol ) [ "->" member { ( "->" | "." ) member } ]
 //	           | "pid" | "tid" | "uid" | "gid" | "cpu" | "cgroup" | "comm" | "cookie" | "provider" | ...
 //
 // A number is decimal, hexadecimal (0x), octal (0o) or binary (0b), with an
@@ -59,9 +59,9 @@ const (
 	maxCommand = 15
 )
 
-// Names reports whether some probe has an argument of that name. Nil knows
-// none.
-type Names func(name string) bool
+// Names reports whether a name is known: as that of an argument of some probe,
+// or else by the expression that it stands for. Nil knows none.
+type Names func(name string) (meaning string, known bool)
 
 // ParseCondition reads a condition. The error is a *SyntaxError.
 func ParseCondition(source string, names Names, containers Containers) (*Node, error) {
@@ -363,11 +363,39 @@ func (p *parser) named(t *Term, name string) {
 	case ok:
 		t.Source = source
 	case !p.argument(t, name):
-		p.fail(t.Offset, p.unknown(name))
+		meaning, known := p.known(name)
+		if !known {
+			p.fail(t.Offset, p.unknown(name))
+		} else {
+			p.mean(t, name, meaning)
+		}
 	default:
 		t.Source = Argument
 		p.member(name, &t.Name, &t.Index)
 	}
+}
+
+// mean reads the expression that a name stands for in place of the name. In it
+// only arguments have names.
+func (p *parser) mean(t *Term, name, meaning string) {
+	read := newParser(meaning, nil)
+	if read.err != nil || len(read.words) < 2 {
+		p.fail(t.Offset, fmt.Sprintf("%s stands for %s by the definitions, which is not an expression",
+			name, meaning))
+		return
+	}
+	after, names := p.words, p.names
+	p.words, p.names = read.words, func(name string) (string, bool) {
+		meaning, known := names(name)
+		return "", known && meaning == ""
+	}
+	first := p.next().text
+	p.words = p.words[1:]
+	p.named(t, first)
+	if p.err == nil && p.next().token != token.EOF {
+		p.unexpected("the end of what " + name + " stands for")
+	}
+	p.words, p.names = after, names
 }
 
 func (p *parser) unknown(name string) string {
@@ -453,12 +481,13 @@ func (p *parser) member(argument string, name *string, index *int) {
 	}
 }
 
-// global reads the symbol of a variable, after "global.".
+// global reads the symbol of a variable, after "global.", and a path from it.
 func (p *parser) global(t *Term) {
 	t.Name, t.Index = globalPrefix+p.next().text, Unbound
 	if !p.accept(token.IDENT) {
 		p.unexpected("the symbol of a variable")
 	}
+	p.member(t.Name, &t.Name, &t.Index)
 }
 
 // argument sets which argument the name is: argN, or the name of one.
@@ -469,11 +498,18 @@ func (p *parser) argument(t *Term, name string) bool {
 		t.Index = int(index)
 		return true
 	}
-	if p.names == nil || !p.names(name) {
+	if meaning, known := p.known(name); !known || meaning != "" {
 		return false
 	}
 	t.Name, t.Index = name, Unbound
 	return true
+}
+
+func (p *parser) known(name string) (meaning string, known bool) {
+	if p.names == nil {
+		return "", false
+	}
+	return p.names(name)
 }
 
 // A SyntaxError says where and why an expression is wrong.

@@ -114,6 +114,8 @@ func TestConditionsAreUnderstood(t *testing.T) {
 		`global.a == "x" && str(start.global.b,3) != "x"`: `(str(global.a) == "x") && ` +
 			`(str(start.global.b, 3) != "x")`,
 		`start.global.type`: `start.global.type != 0`,
+		`global.a->b.c->d & 3 == 1 && str(global.a->b, 3) != "x"`: `(global.a->b.c->d & 0x3 == 1) && ` +
+			`(str(global.a->b, 3) != "x")`,
 		`arg0->fd == -1 && str(arg1->a.b->c, 3) != "x"`: `(arg0->fd == -1) && ` +
 			`(str(arg1->a.b->c, 3) != "x")`,
 		`start.arg0->type == "x"`:         `str(start.arg0->type) == "x"`,
@@ -220,7 +222,8 @@ func TestWhatIsWrongIsSaidAndWhere(t *testing.T) {
 		`arg0-`:                  `5: the expression ends in -: without quotes around it, a shell takes the >`,
 		`arg0- > a`:              `5: &&, \|\| or the end is expected here`,
 		`pid->a`:                 `4: &&, \|\| or the end is expected here`,
-		`global.a->b`:            `9: &&, \|\| or the end is expected here`,
+		`global.a->`:             `11: the expression ends where the name of a member is expected`,
+		`global.a.b`:             `9: a member is written global.a->b`,
 		`global == 1`:            `1: global is not known; .*`,
 		`str(global.) == ""`:     `12: the symbol of a variable is expected here`,
 		`start == 1`:             `1: start is not known; .*`,
@@ -250,6 +253,26 @@ func TestTermsAreUnderstood(t *testing.T) {
 		term, err := ParseTerm(source, nil)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(term.String(), want))
+	}
+	names := func(name string) (meaning string, known bool) {
+		return map[string]string{"user": "str(global.port->name)", "fd": "arg1->fd", "self": "self",
+			"odd": "arg0 +", "open": "\"", "more": "arg0 arg1"}[name], name != "pie"
+	}
+	for source, want := range map[string]string{
+		"user": "str(global.port->name)", "fd & 3": "arg1->fd & 0x3", "size": "size",
+		"str(size)": "str(size)",
+	} {
+		term, err := ParseTerm(source, names)
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", source))
+		qt.Check(t, qt.Equals(term.String(), want))
+	}
+	for source, want := range map[string]string{
+		"pie": ".*pie is not known.*", "str(user)": ".*an argument .* is expected.*",
+		"self": ".*self is not known.*", "more": ".*the end of what more stands for is expected.*",
+		"odd": ".*column 1: odd stands for .*", "open": ".*column 1: open stands for .*",
+	} {
+		_, err := ParseTerm(source, names)
+		qt.Check(t, qt.ErrorMatches(err, want))
 	}
 	_, err := ParseTerm("arg0 == 1", nil)
 	qt.Check(t, qt.ErrorMatches(err, ".*at column 6: the end is expected here"))
