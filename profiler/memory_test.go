@@ -56,18 +56,30 @@ func TestMemory(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- running.Run(ctx) }()
 
-	var knownTotal, knownLive int64 // what was allocated before the unwinder knew the process
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		knownTotal, knownLive = account(20)
-		time.Sleep(300 * time.Millisecond)
-		if stats, _ := memory.Probe().Stats(); stats.Matched > 0 {
-			break
-		}
-		qt.Assert(t, qt.IsTrue(time.Now().Before(deadline)), qt.Commentf("no stack"))
+	// The program allocates faster than a race build reads stacks: it goes on
+	// when all of its hits have one.
+	waiting := func() (hits int, matched uint64) {
+		qt.Assert(t, qt.IsNil(memory.probe.session.Drain(t.Context())))
+		m := &memory.probe.matcher
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.count, m.stats.Matched
 	}
+	var knownTotal, knownLive int64 // what was allocated before the unwinder knew the process
+	testneeds.Await(t, 20*time.Second, "the unwinder knows the process", func() bool {
+		_, matched := waiting()
+		if matched == 0 {
+			knownTotal, knownLive = account(20)
+		}
+		return matched > 0
+	})
 	var total, live int64
 	for range 100 {
 		total, live = account(10_000)
+		testneeds.Await(t, 10*time.Second, "all stacks have come", func() bool {
+			hits, _ := waiting()
+			return hits == 0
+		})
 	}
 	stop()
 	qt.Assert(t, qt.IsNil(<-ended))
