@@ -296,15 +296,14 @@ func (s *Symbolizer) read(p *process, f *file, functions, frames bool) {
 	whole := tableTime + time.Duration(bytes+f.elf.MiniDebugBytes())*tableTimePerByte
 	limit, room, of, lines := min(whole, allowed), p.bytes.left-bytes, f.elf, f.lineFiles(s.Lines)
 	f.reading = s.readers.start(p.owner, func(r *reading) {
-		var got tables // which an abandoned call writes whenever it likes
-		answered := r.ask(&s.unanswered, limit, func(late func() error) {
-			got = s.readTables(of, late, functions, frames, room, lines)
+		got := ask(r, &s.unanswered, limit, func(late func() error) *tables {
+			return s.readTables(of, late, functions, frames, room, lines)
 		})
 		s.mutex.Lock()
 		defer s.unlock()
 		f.reading = nil
 		switch {
-		case !answered: // its file system does not answer
+		case got == nil: // its file system does not answer
 			f.functions, f.hasRead = cmp.Or(f.functions, new(debuginfo.Functions)), true
 			s.files.giveUp(f)
 			return
@@ -325,7 +324,7 @@ func (s *Symbolizer) read(p *process, f *file, functions, frames bool) {
 }
 
 // adopt takes tables that were read.
-func (s *Symbolizer) adopt(f *file, got tables, functions, frames bool) {
+func (s *Symbolizer) adopt(f *file, got *tables, functions, frames bool) {
 	size := 0
 	if functions && f.functions == nil {
 		f.functions, f.lines = got.functions, got.lines
@@ -354,8 +353,8 @@ func (f *file) dropTables() {
 // readTables reads tables of a file. room is for the bytes of other files.
 func (s *Symbolizer) readTables(of *debuginfo.File, late func() error, functions, frames bool,
 	room int, lines func(debug *debuginfo.File) *lineFile,
-) (t tables) {
-	t.functions = new(debuginfo.Functions)
+) *tables {
+	t := &tables{functions: new(debuginfo.Functions)}
 	file, err := debuginfo.New(of)
 	if err != nil {
 		return t // it has been closed
@@ -435,11 +434,11 @@ func (s *Symbolizer) readFetchedFile(p *process, f *file, path string) {
 	}
 	room, image, buildID, lines := p.bytes.left, f.image, f.buildID, f.lineFiles(s.Lines)
 	f.reading = s.readers.start(p.owner, func(r *reading) {
-		got := tables{functions: new(debuginfo.Functions)}
-		answered := r.ask(&s.unanswered, limit, func(late func() error) {
+		got := ask(r, &s.unanswered, limit, func(late func() error) *tables {
+			got := &tables{functions: new(debuginfo.Functions)}
 			debug, err := image.FindDebugFile(path)
 			if err != nil {
-				return
+				return got
 			}
 			defer debug.Close()
 			// FindDebugFile compares no build IDs if the image is closed.
@@ -447,11 +446,12 @@ func (s *Symbolizer) readFetchedFile(p *process, f *file, path string) {
 				got.lines = lines(debug)
 				got.addDebug(debug, late, room)
 			}
+			return got
 		})
 		s.mutex.Lock()
 		defer s.unlock()
 		f.reading = nil
-		if !answered || f.image == nil { // it was dropped meanwhile
+		if got == nil || f.image == nil { // it was dropped meanwhile
 			f.image = nil
 			return
 		}

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
 )
 
 // Files and processes that do not answer cost their owners their names, and
@@ -432,4 +434,20 @@ func withClaimedSymbols() *elfimage.Image {
 		im.Sections[len(im.Sections)-2+i].Size = elfimage.Ptr[uint64](1 << 40)
 	}
 	return im
+}
+
+// What tells of a process is asked with a deadline, from the first question on.
+func TestProcessWhoseStatDoesNotAnswer(t *testing.T) {
+	root := t.TempDir()
+	qt.Assert(t, qt.IsNil(os.Mkdir(filepath.Join(root, "7"), 0o755)))
+	stat := filepath.Join(root, "7/stat")
+	qt.Assert(t, qt.IsNil(syscall.Mkfifo(stat, 0o600)))
+	s := NewSymbolizer(proc.FS(root))
+	qt.Check(t, qt.Equals(s.Frames(t.Context(), 7, []uint64{1})[0].File, ""))
+	calls, _ := s.unanswered.Count()
+	qt.Check(t, qt.Equals(calls, 1))
+	writer, err := os.OpenFile(stat, os.O_WRONLY, 0) // ends it
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.IsNil(writer.Close()))
+	qt.Check(t, qt.IsNil(s.Close()))
 }

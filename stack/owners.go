@@ -211,10 +211,12 @@ func (r *readers) close() {
 
 var errLate = elffile.TooLarge(errors.New("tables that take too long to read"))
 
-// ask makes a call that may never return, and reports whether it has. The call
+// ask makes a call that may never return: then its answer is nil. The call
 // gives up when late says so: when it has used a processor for the limit.
-func (r *reading) ask(u *deadline.Unanswered, limit time.Duration, call func(late func() error)) bool {
-	return len(u.Ask(r.owner, deadline.Names, 1, func(int) {
+func ask[T any](
+	r *reading, u *deadline.Unanswered, limit time.Duration, call func(late func() error) *T,
+) *T {
+	return deadline.Answer(u, r.owner, deadline.Names, func() *T {
 		began := deadline.ProcessorTime()
 		late := func() error {
 			used := deadline.ProcessorTime() - began
@@ -224,9 +226,9 @@ func (r *reading) ask(u *deadline.Unanswered, limit time.Duration, call func(lat
 			}
 			return nil
 		}
-		call(late)
-		_ = late()
-	}, nil)) == 1
+		defer late()
+		return call(late)
+	})
 }
 
 // wait waits until a reading has ended, or has taken some time, and returns the

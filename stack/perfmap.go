@@ -76,14 +76,13 @@ func (s *Symbolizer) startPerfMap(p *process) {
 	before, room, pid := p.made, p.bytes.left, p.PID
 	limit := min(s.readers.allowed(p.owner), tableTime+maxPerfMap*tableTimePerByte)
 	p.reading = s.readers.start(p.owner, func(r *reading) {
-		var made *perfMap // which an abandoned call writes whenever it likes
-		answered := r.ask(&s.unanswered, limit,
-			func(late func() error) { made = s.readPerfMap(pid, before, room, late) })
+		made := ask(r, &s.unanswered, limit,
+			func(late func() error) *perfMap { return s.readPerfMap(pid, before, room, late) })
 		s.mutex.Lock()
 		defer s.unlock()
 		p.reading = nil
 		p.reads.done(time.Duration(r.used.Load()), 0)
-		if answered && made != nil {
+		if made != nil {
 			p.made = *made
 			p.bytes.take(int(made.size))
 			if s.processes[pid] == p { // it was not forgotten meanwhile

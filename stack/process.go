@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"sort"
+	"strconv"
 	"time"
 
 	"github.com/gousdt/gousdt/internal/deadline"
@@ -71,35 +72,43 @@ func (s *Symbolizer) scan(pid int) *process {
 		return known
 	}
 	s.unlock()
-	now, err := proc.Find(proc.FS(s.fs.Root()), pid)
-	owner := ""
-	if err == nil {
-		owner = deadline.OwnerOf(s.fs.Root(), pid)
+	type running struct {
+		proc.Process
+		owner string
 	}
+	// Until its owner is known, it is one of its own.
+	now := deadline.Answer(&s.unanswered, strconv.Itoa(pid), deadline.Names, func() *running {
+		p, err := proc.Find(proc.FS(s.fs.Root()), pid)
+		if err != nil {
+			return nil
+		}
+		return &running{p, deadline.OwnerOf(s.fs.Root(), pid)}
+	})
 	s.mutex.Lock()
 	known := s.processes[pid]
-	if err != nil {
+	if now == nil {
 		if known != nil {
 			known.scans.done(time.Since(began), freeScans)
 		}
 		return known
 	}
+	owner := now.owner
 	if wait := -left(s.scanned, owner, scanRate); wait >= 0 {
 		if known == nil {
 			known = s.add(pid, owner)
-			known.Process = now
+			known.Process = now.Process
 		}
 		known.scans.next = began.Add(max(wait, time.Second))
 		return known
 	}
 	s.unlock()
-	files, vdso, took := s.mappedBy(pid, owner)
-	found, more := s.look(owner, files)
+	all := s.mappedBy(pid, owner)
+	found, more := s.look(owner, all.files)
 	s.mutex.Lock()
-	took += more
+	took := all.took + more
 	s.scanned.Take(owner, scanRate, time.Now(), took)
 	known = s.processes[pid]
-	if len(files) == 0 || s.isClosed {
+	if len(found) == 0 || s.isClosed {
 		for _, f := range found {
 			s.files.close(f.opened)
 		}
@@ -113,24 +122,23 @@ func (s *Symbolizer) scan(pid int) *process {
 		s.forget(pid)
 		known = s.add(pid, owner)
 	}
-	known.Process, known.owner, known.asked = now, owner, began.UnixNano()
+	known.Process, known.owner, known.asked = now.Process, owner, began.UnixNano()
 	known.scans.done(took, freeScans)
-	mapped := merge(s.mapped(known, found), s.files.vdsoAt(vdso))
+	mapped := merge(s.mapped(known, found), s.files.vdsoAt(all.vdso))
 	s.setMapped(known, merge(mapped, known.mapped))
 	s.closeMany(known)
 	return known
 }
 
-// mappedBy returns the files that a process maps, the address of its vDSO, and
-// the time of a processor that this took. There are none if the process has
-// ended or does not answer.
-func (s *Symbolizer) mappedBy(pid int, owner string) (files []openable, vdso uint64, took time.Duration) {
-	var got struct { // which an abandoned call writes whenever it likes
-		files []openable
-		vdso  uint64
-		took  time.Duration
-	}
-	if len(s.unanswered.Ask(owner, deadline.Names, 1, func(int) {
+// scanned is what a process maps.
+type scanned struct {
+	files []openable    // none if it has ended or does not answer
+	vdso  uint64        // the address of its vDSO
+	took  time.Duration // of a processor
+}
+
+func (s *Symbolizer) mappedBy(pid int, owner string) scanned {
+	return deadline.Answer(&s.unanswered, owner, deadline.Names, func() (got scanned) {
 		began := deadline.ProcessorTime()
 		all, _ := procfs.Files(s.fs, pid) // malformed lines are skipped
 		mappings, mounts := 0, new(procwatch.Mounts)
@@ -141,10 +149,8 @@ func (s *Symbolizer) mappedBy(pid int, owner string) (files []openable, vdso uin
 		}
 		got.vdso = vdsoOf(procfs.Path(s.fs.Root(), pid, "auxv"))
 		got.took = deadline.ProcessorTime() - began
-	}, nil)) == 1 {
-		files, vdso, took = got.files, got.vdso, got.took
-	}
-	return files, vdso, took
+		return got
+	})
 }
 
 // maxVDSO bounds the vDSO, the code that the kernel maps into each process: it

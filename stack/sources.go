@@ -246,11 +246,10 @@ func (s *Symbolizer) readLines(request lineRequest) {
 	f.isRead = true
 	limit, elf := payer.lineTime, f.elf
 	s.unlock()
-	var answer *debugInfo // an abandoned call writes it whenever it likes
-	isAnswered := len(s.unanswered.Ask(payer.owner, limit+deadline.Names, 1,
-		func(int) { answer = f.read(elf, limit) }, nil)) == 1
+	answer := deadline.Answer(&s.unanswered, payer.owner, limit+deadline.Names,
+		func() *debugInfo { return f.read(elf, limit) })
 	s.mutex.Lock()
-	if !isAnswered || answer == nil || f.isGone || s.isClosed {
+	if answer == nil || f.isGone || s.isClosed {
 		return
 	}
 	f.info = answer

@@ -216,6 +216,16 @@ func (u *Unanswered) Ask(
 	return returned
 }
 
+// Answer makes a call as Ask does, and returns its answer: the zero value if it
+// has not returned.
+func Answer[T any](u *Unanswered, owner string, patience time.Duration, call func() T) (answer T) {
+	var late T // which an abandoned call writes whenever it likes
+	if len(u.Ask(owner, patience, 1, func(int) { late = call() }, nil)) == 1 {
+		answer = late
+	}
+	return answer
+}
+
 // A Pending call goes on while its asker does something else.
 type Pending struct {
 	// Over is closed when the call has returned, or has been abandoned: then
