@@ -365,10 +365,12 @@ func findPostgres(t testing.TB) string {
 }
 
 // What the tests of two packages cannot use at the same time, as both see it.
+// Each is a directory of the system, which is locked: another checkout has the
+// same.
 const (
-	SystemSoftware = "software" // a semaphore in a system's file counts the tracers of all
-	HostileUsers   = "hostile"  // they have the same user IDs, and share what one user may take
-	tracefsEvents  = "tracefs"  // those of killed tracers belong to nobody
+	SystemSoftware = "/usr"  // its files' hits, and semaphores that count tracers, are those of all
+	HostileUsers   = "/home" // they have the same user IDs, and share what one user may take
+	tracefsEvents  = "/sys"  // those of killed tracers belong to nobody
 )
 
 // TakeTurn waits until no test of another package uses something, and keeps
@@ -382,9 +384,7 @@ func TakeTurn(t testing.TB, what string) {
 	turns.Lock()
 	defer turns.Unlock()
 	if turns.users[what] == 0 {
-		build := filepath.Join(testdata(t), "build")
-		qt.Assert(t, qt.IsNil(os.MkdirAll(build, 0o777)))
-		file, err := os.OpenFile(filepath.Join(build, "lock-"+what), os.O_CREATE|os.O_RDONLY, 0o666)
+		file, err := os.Open(what)
 		qt.Assert(t, qt.IsNil(err))
 		for err = unix.EINTR; errors.Is(err, unix.EINTR); {
 			err = unix.Flock(int(file.Fd()), unix.LOCK_EX)
