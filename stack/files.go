@@ -51,6 +51,7 @@ type file struct {
 	lines     *lineFile            // nil if there are none, or they are not wanted
 	hasRead   bool                 // frames were read, or tried
 	tables    holding              // functions and frames
+	rows      holding              // what frames keeps of addresses
 
 	reading   *reading // of its tables; nil if there is none
 	isClosing bool     // it is closed when its tables have been read
@@ -342,11 +343,12 @@ func (s *Symbolizer) adopt(f *file, got *tables, functions, frames bool) {
 
 // holdTables adds size bytes to the memory of a file's tables.
 func (s *Symbolizer) holdTables(f *file, size int) {
-	s.hold(&f.tables, f.owner, f.tables.bytes+size, f.dropTables)
+	s.hold(&f.tables, f.owner, f.tables.bytes+size, func() { s.dropTables(f) })
 }
 
 // dropTables drops the tables of a file. They are not read again.
-func (f *file) dropTables() {
+func (s *Symbolizer) dropTables(f *file) {
+	s.drop(&f.rows)
 	f.functions, f.frames, f.hasRead, f.image = new(debuginfo.Functions), nil, true, nil
 }
 
@@ -475,7 +477,7 @@ func (s *Symbolizer) release(mapped []mapping) {
 		delete(s.files.known, m.id)
 		s.files.closeFile(m.file)
 		s.drop(&m.tables)
-		m.dropTables()
+		s.dropTables(m.file)
 		if l := m.lines; l != nil {
 			l.isGone = true
 			s.drop(&l.infoHeld)

@@ -174,6 +174,22 @@ func (f fixture) unwind(pid, depth int) int {
 	return len(f.Unwind(f.t.Context(), pid, []uint64{7: stackAt, 16: mappedAt}, memory))
 }
 
+// What is kept of addresses shares the room with tables.
+func TestRowsAreInTheOneBudget(t *testing.T) {
+	f := newFixture(t)
+	file := f.file(1, withFrames(""))
+	f.process(1, file)
+	f.unwind(1, 20)
+	kept := file.frames.Kept()
+	qt.Check(t, qt.Equals(file.rows.bytes, kept))
+	qt.Check(t, qt.Equals(f.memory.bytes, file.tables.bytes+kept))
+	f.memory.most = f.memory.bytes - 1
+	qt.Check(t, qt.Equals(f.unwind(1, 30), 31))
+	qt.Check(t, qt.IsTrue(f.memory.bytes <= f.memory.most))
+	f.forget(1)
+	qt.Check(t, qt.Equals(f.memory.bytes, 0))
+}
+
 func TestUnwindIsBoundedForAStack(t *testing.T) {
 	f := newFixture(t)
 	f.process(1, f.file(1, withFrames("")))

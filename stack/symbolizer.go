@@ -128,7 +128,7 @@ func NewSymbolizer(fs proc.FS) *Symbolizer {
 		processes: make(map[int]*process),
 		busy:      make(map[int]chan struct{}),
 		files:     files{known: make(map[procwatch.Version]*file)},
-		unwinder:  unwind.NewUnwinder(),
+		unwinder:  new(unwind.Unwinder),
 	}
 	return s
 }

@@ -86,6 +86,9 @@ func (w *walk) step() bool {
 			w.unwinder.Work = w.left // readFrames releases the lock
 			err := at.frames.Step(&w.state, moved, w.memory)
 			w.left = w.unwinder.Work
+			if kept := at.frames.Kept(); kept != at.rows.bytes {
+				w.hold(&at.rows, at.owner, kept, at.frames.Forget)
+			}
 			w.isCut = errors.Is(err, unwind.ErrWork)
 			if !errors.Is(err, unwind.ErrNoEntry) {
 				return err == nil

@@ -132,7 +132,7 @@ func functionsOf(sel *usdt.Selection) *functions {
 	}
 	var err error
 	if f.file, err = elffile.New(open); err == nil {
-		f.table, _ = unwind.NewUnwinder().Read(f.file) // nil also if they are malformed
+		f.table, _ = new(unwind.Unwinder).Read(f.file) // nil also if they are malformed
 	}
 	return f
 }

@@ -167,7 +167,7 @@ func lacksFramePointers(path string, sites []*trace.Site) (known bool) {
 		return false // it may be of another mount namespace
 	}
 	defer file.Close()
-	table, err := unwind.NewUnwinder().Read(file)
+	table, err := new(unwind.Unwinder).Read(file)
 	if err != nil {
 		return false
 	}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	"github.com/gousdt/gousdt/internal/debuginfo"
 )
@@ -332,33 +331,18 @@ func StackPointer(of elf.Machine) int {
 	return 0
 }
 
-// Unwinder caches rows of the tables of many files, and bounds the work that
-// the tables cause. Only Read is safe for concurrent use.
+// Unwinder bounds the work that the tables of many files cause. Only Read is
+// safe for concurrent use.
 type Unwinder struct {
 	// Work is the work that may still be done, in steps of some nanoseconds. An
 	// instruction, or an operation of an expression, is one step. Step fails
 	// with ErrWork when nothing is left.
 	Work int
-
-	rows   map[rowKey]*row // nil for an address without an entry
-	size   int             // of rows, in bytes
-	tables atomic.Uint32   // how many there were
-}
-
-// rowKey is an address in the file of a table. It has the table's number, since
-// a pointer would keep a table in memory that is not used any more.
-type rowKey struct {
-	table   uint32
-	address uint64
 }
 
 const (
-	// maxRowBytes bounds the memory for rows: when it is full, all are dropped.
-	// A row takes some 300 bytes, and programs call from a few thousand places
-	// on their hot paths.
-	maxRowBytes = 16 << 20
-
-	// The bytes in memory of a row, and of each of its rules.
+	// The bytes in memory of a row, and of each of its rules. A row takes some
+	// 300 bytes, and programs call from a few thousand places on their hot paths.
 	rowSize     = 160
 	rowRuleSize = 48
 
@@ -367,9 +351,6 @@ const (
 	workOfRow   = 32
 	workOfState = 16
 )
-
-// NewUnwinder returns an unwinder with no Work: the caller sets that.
-func NewUnwinder() *Unwinder { return &Unwinder{rows: make(map[rowKey]*row)} }
 
 // spend takes steps from Work, and reports whether there were enough.
 func (u *Unwinder) spend(steps int) bool {
@@ -384,12 +365,10 @@ func (u *Unwinder) spend(steps int) bool {
 // row returns the rules to find the caller of the instruction at an address in
 // the file.
 func (t *Table) row(address uint64) (*row, error) {
-	u := t.unwinder
-	if !u.spend(1) {
+	if !t.unwinder.spend(1) {
 		return nil, ErrWork
 	}
-	key := rowKey{t.number, address}
-	if r, ok := u.rows[key]; ok {
+	if r, ok := t.rows[address]; ok {
 		if r == nil {
 			return nil, ErrNoEntry
 		}
@@ -399,16 +378,15 @@ func (t *Table) row(address uint64) (*row, error) {
 	if errors.Is(err, ErrWork) {
 		return nil, err
 	}
-	if u.size >= maxRowBytes {
-		clear(u.rows)
-		u.size = 0
+	if t.rows == nil {
+		t.rows = make(map[uint64]*row)
 	}
-	u.rows[key] = r
-	u.size += rowSize
+	t.rows[address] = r
+	t.rowBytes += rowSize
 	if err != nil {
 		return nil, fmt.Errorf("%w: %v", ErrNoEntry, err)
 	}
-	u.size += rowRuleSize * len(r.rules)
+	t.rowBytes += rowRuleSize * len(r.rules)
 	return r, nil
 }
 

@@ -7,8 +7,8 @@
 // Standard Base, chapter 10.6).
 //
 // A [Table] has the call frame information of one file. [Table.Step] changes
-// the state in a function into the state in its caller. An [Unwinder] caches
-// results for the code of many files, and bounds the work.
+// the state in a function into the state in its caller, and keeps what it found
+// for the addresses that were looked up. An [Unwinder] bounds the work.
 //
 // Files are untrusted. Whatever a file contains, this package does not panic,
 // loop without end, or allocate memory by a number that the file gives. A
@@ -73,7 +73,8 @@ var (
 type Table struct {
 	*machine
 	unwinder *Unwinder
-	number   uint32 // of this table, see rowKey
+	rows     map[uint64]*row // by address, nil for one without an entry
+	rowBytes int
 
 	order  binary.ByteOrder
 	frames section // .eh_frame
@@ -123,12 +124,18 @@ func Bytes(f *elffile.File) int {
 }
 
 func (u *Unwinder) newTable(m *machine, order binary.ByteOrder) *Table {
-	return &Table{machine: m, unwinder: u, number: u.tables.Add(1), order: order}
+	return &Table{machine: m, unwinder: u, order: order}
 }
 
-// Size returns how many bytes the table takes in memory, without the rows that
-// the unwinder holds.
+// Size returns how many bytes the table takes in memory, without what it keeps
+// of the addresses that were looked up.
 func (t *Table) Size() int { return len(t.frames.bytes) + 16*len(t.index) }
+
+// Kept returns how many bytes the addresses take that were looked up.
+func (t *Table) Kept() int { return t.rowBytes }
+
+// Forget drops what is kept of addresses.
+func (t *Table) Forget() { t.rows, t.rowBytes = nil, 0 }
 
 // find reads the sections.
 func (t *Table) find(f *elffile.File) (err error) {

@@ -53,7 +53,7 @@ func framesOf(augmentation, data, common, instructions string) []byte {
 
 // newUnwinder returns an unwinder with work enough for a test.
 func newUnwinder() *Unwinder {
-	u := NewUnwinder()
+	u := new(Unwinder)
 	u.Work = math.MaxInt
 	return u
 }

@@ -3,11 +3,8 @@
 package unwind
 
 import (
-	"debug/elf"
-	"encoding/binary"
 	"math"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -39,24 +36,6 @@ func TestWorkIsWhatIsExecuted(t *testing.T) {
 	table = tableOf(framesOf("zR", "\x00", initial, expression))
 	qt.Check(t, qt.Equals(spent(t, table, 0), first+1+100+1))
 	qt.Check(t, qt.Equals(spent(t, table, 0), again+100+1))
-}
-
-// Reading a file may be abandoned, and go on beside that of another. The race
-// detector says whether it can.
-func TestTablesThatAreReadAtOnce(t *testing.T) {
-	const readers, each = 4, 100
-	u := NewUnwinder()
-	var done sync.WaitGroup
-	for range readers {
-		done.Go(func() {
-			for range each {
-				u.newTable(machines[elf.EM_X86_64], binary.LittleEndian)
-			}
-		})
-	}
-	done.Wait()
-	last := u.newTable(machines[elf.EM_X86_64], binary.LittleEndian)
-	qt.Check(t, qt.Equals(last.number, readers*each+1))
 }
 
 // A file that is made to take much work takes what there is, and no stack is
@@ -92,25 +71,23 @@ func TestWorkIsBounded(t *testing.T) {
 	}
 }
 
-func TestRowsAreBounded(t *testing.T) {
-	// Every register has a rule, to make rows large.
-	var rules string
+// What a table keeps is what it says, until it forgets it.
+func TestRowsAreCounted(t *testing.T) {
+	var rules string // 16 registers have one beside the return address
 	for n := range 16 {
 		rules += string([]byte{0x80 | byte(n), 2})
 	}
-	u := newUnwinder()
-	most := 0
-	for table := range 200 {
-		one := tableOf(framesOf("zR", "\x00", initial+rules, ""))
-		one.unwinder, one.number = u, uint32(table)
-		for at := range uint64(codeSize) {
-			_, err := one.row(codeAddress + at)
-			qt.Assert(t, qt.IsNil(err))
+	table := tableOf(framesOf("zR", "\x00", initial+rules, ""))
+	for range 2 {
+		for at := range uint64(codeSize + 10) { // the last have no entry
+			_, err := table.row(codeAddress + at)
+			qt.Assert(t, qt.Equals(err == nil, at < codeSize))
 		}
-		most = max(most, u.size)
-		qt.Assert(t, qt.IsTrue(u.size <= maxRowBytes+rowSize+MaxRegisters*rowRuleSize))
+		qt.Check(t, qt.Equals(table.Kept(), (codeSize+10)*rowSize+codeSize*17*rowRuleSize))
 	}
-	qt.Check(t, qt.IsTrue(most > maxRowBytes/2), qt.Commentf("%d bytes", most))
+	table.Forget()
+	qt.Check(t, qt.Equals(table.Kept(), 0))
+	qt.Check(t, qt.HasLen(table.rows, 0))
 }
 
 // The index is made of a bounded number of records.
