@@ -24,8 +24,21 @@ type process struct {
 	proc.Process
 	owner  string    // the container or user, "" if that is not known
 	mapped []mapping // by address; they do not overlap
-	asked  int64     // when it was last scanned, in nanoseconds since 1970
+	asked  int64     // when it was last scanned, or began, in nanoseconds since 1970
 	scans  pace
+
+	// By the kernel's records, see Record. It has onlyRecorded until one of its
+	// stacks is named.
+	onlyRecorded bool
+
+	since     int64 // when it was forked or executed its program, as asked; 0 if that is not known
+	ancestors []int // the nearest first
+	isWhole   bool  // records has all mappings: none was inherited unrecorded
+	records   []*procwatch.Record
+	used      int // how many of these mapped has
+
+	recordBytes int  // the memory of records
+	isOrdered   bool // see records.order
 
 	made     perfMap  // the code that it has made at run time
 	madeHeld holding  // the memory of made
@@ -124,6 +137,7 @@ func (s *Symbolizer) scan(pid int) *process {
 	}
 	known.Process, known.owner, known.asked = now.Process, owner, began.UnixNano()
 	known.scans.done(took, freeScans)
+	s.named(known)
 	mapped := merge(s.mapped(known, found), s.files.vdsoAt(all.vdso))
 	s.setMapped(known, merge(mapped, known.mapped))
 	s.closeMany(known)
@@ -208,10 +222,14 @@ func (s *Symbolizer) add(pid int, owner string) *process {
 	if s.isFull() {
 		s.makeRoom()
 	}
-	p := &process{Process: proc.Process{PID: pid}, owner: owner,
-		steps: budget{processSteps}, bytes: budget{processBytes}, lineTime: processLineTime}
+	p := newProcess(pid, owner)
 	s.processes[pid] = p
 	return p
+}
+
+func newProcess(pid int, owner string) *process {
+	return &process{Process: proc.Process{PID: pid}, owner: owner,
+		steps: budget{processSteps}, bytes: budget{processBytes}, lineTime: processLineTime}
 }
 
 // mapped returns the mappings of files that were found in a process.
@@ -264,7 +282,7 @@ func (s *Symbolizer) setMapped(p *process, mapped []mapping) {
 }
 
 func (s *Symbolizer) isFull() bool {
-	return len(s.processes) >= maxProcesses || s.mappings >= maxAllMappings || s.files.isFull()
+	return len(s.processes)-s.unnamed >= maxProcesses || s.mappings >= maxAllMappings || s.files.isFull()
 }
 
 // makeRoom forgets the processes that have ended. Then it forgets those with
@@ -273,6 +291,9 @@ func (s *Symbolizer) isFull() bool {
 func (s *Symbolizer) makeRoom() {
 	running, of := make(map[string][]*process), make(map[string]int)
 	for pid, p := range s.processes {
+		if p.onlyRecorded { // its number is bounded by that of records
+			continue
+		}
 		if runs, err := p.IsRunning(); err != nil || !runs {
 			s.forget(pid)
 		} else {
@@ -284,7 +305,7 @@ func (s *Symbolizer) makeRoom() {
 		slices.SortFunc(all,
 			func(a, b *process) int { return cmp.Compare(len(a.mapped), len(b.mapped)) })
 	}
-	for len(running) > 0 && (len(s.processes) > maxProcesses*7/8 ||
+	for len(running) > 0 && (len(s.processes)-s.unnamed > maxProcesses*7/8 ||
 		s.mappings > maxAllMappings*7/8 || len(s.files.known) > maxFiles*7/8) {
 		most, mappings := "", 0
 		for owner := range running {
@@ -306,6 +327,10 @@ func (s *Symbolizer) forget(pid int) {
 		delete(s.processes, pid)
 		s.setMapped(p, nil)
 		s.drop(&p.madeHeld)
+		s.keepRecords(p, nil, 0)
+		if p.onlyRecorded {
+			s.unnamed--
+		}
 	}
 }
 

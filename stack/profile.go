@@ -247,7 +247,7 @@ func (s *Symbolizer) processName(pid int) string {
 	if s == nil {
 		return fmt.Sprint(pid)
 	}
-	if known := s.processes[pid]; known != nil {
+	if known := s.processes[pid]; known != nil && !known.onlyRecorded {
 		return fmt.Sprintf("%s (%d)", known.Command, pid)
 	}
 	return fmt.Sprint(pid)
@@ -357,7 +357,8 @@ func (p *Profile) complete(ctx context.Context) {
 			s.mutex.Lock()
 			defer s.unlock()
 			for _, at := range p.ordered {
-				if s.processes[at.process] != nil {
+				// Another process with the PID has made other code.
+				if of := s.processes[at.process]; of != nil && (!of.onlyRecorded || at.file != nil) {
 					p.find(ctx, at)
 				}
 			}

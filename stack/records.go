@@ -20,9 +20,8 @@ type records struct {
 	recordings []recording // one for each call of Record
 	isClosed   bool
 
-	of    map[int]*told
-	order []*told // the one that began first comes first
-	bytes int     // in memory, of all
+	order []*process // that records are of; the one that began first comes first
+	held  holding    // the memory of all
 }
 
 // recording is a source of records. done is closed when nobody waits for them
@@ -32,30 +31,16 @@ type recording struct {
 	done   chan struct{}
 }
 
-// told has the records of a process since it was forked or executed its
-// program.
-type told struct {
-	pid       int
-	since     int64 // the time of that, in nanoseconds since 1970
-	ancestors []int // the nearest first
-	isWhole   bool  // mapped has all mappings: none was inherited unrecorded
-	mapped    []*procwatch.Record
-	bytes     int // in memory, of mapped
-
-	used *process // has the mappings of the first records
-	uses int      // the number of these records
-}
-
 const (
-	// maxToldMappings bounds the records that are kept of a process. A scan
+	// maxRecords bounds the records that are kept of a process. A scan
 	// finds further mappings as long as the process runs.
-	maxToldMappings = 512
+	maxRecords = 512
 
-	// maxTold and maxToldBytes bound the records of all processes. The oldest
-	// are dropped first: a process that began long ago and still runs can be
-	// scanned.
-	maxTold      = 1 << 15
-	maxToldBytes = 32 << 20
+	// maxRecorded and maxRecordBytes bound the records of all processes. The
+	// oldest are dropped first: a process that began long ago and still runs can
+	// be scanned.
+	maxRecorded    = 1 << 15
+	maxRecordBytes = maxHeldBytes / 14
 
 	// maxAncestors bounds the processes in whose mount namespaces a path of a
 	// process that has ended is tried.
@@ -84,7 +69,7 @@ func (s *Symbolizer) Record(tid int) error {
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if s.records.isClosed {
+	if s.records.isClosed || s.processes == nil {
 		source.Close()
 		return sys.ClosedError("symbolizer")
 	}
@@ -94,7 +79,7 @@ func (s *Symbolizer) Record(tid int) error {
 		defer close(done)
 		for source.Wait() {
 			s.mutex.Lock()
-			s.records.drain()
+			s.drain()
 			s.mutex.Unlock()
 			time.Sleep(recordPause)
 		}
@@ -116,122 +101,138 @@ func (s *Symbolizer) stopRecords() {
 }
 
 // drain reads the records that there are.
-func (r *records) drain() {
-	for _, recording := range r.recordings {
+func (s *Symbolizer) drain() {
+	for _, recording := range s.records.recordings {
 		for _, record := range recording.source.Drain() {
-			r.add(&record)
+			s.note(&record)
 		}
 	}
 }
 
-// add keeps a record. Records of several processors may come out of order.
-func (r *records) add(record *procwatch.Record) {
-	t := r.of[record.PID]
+// note keeps a record. Records of several processors may come out of order.
+func (s *Symbolizer) note(record *procwatch.Record) {
+	before := s.processes[record.PID]
 	switch record.Kind {
 	case procwatch.ProcessForked:
-		parent := r.of[record.Parent]
-		t = r.begin(record, t)
-		t.ancestors = []int{record.Parent}
-		if parent != nil {
-			t.ancestors = append(t.ancestors, parent.ancestors...)
-			t.ancestors = t.ancestors[:min(len(t.ancestors), maxAncestors)]
-		}
-		if parent != nil && parent.since <= t.since {
-			t.isWhole = parent.isWhole
-			t.mapped = append(slices.Clip(parent.mapped), t.mapped...)
-			r.hold(t, parent.bytes)
+		p := s.renew(record.PID, record.Time, s.ownerBy(record.Parent))
+		p.ancestors = []int{record.Parent}
+		if parent := s.processes[record.Parent]; parent != nil {
+			p.ancestors = append(p.ancestors, parent.ancestors...)
+			p.ancestors = p.ancestors[:min(len(p.ancestors), maxAncestors)]
+			if parent.since <= p.since {
+				p.isWhole = parent.isWhole
+				s.keepRecords(p, append(slices.Clip(parent.records), p.records...),
+					parent.recordBytes+p.recordBytes)
+			}
 		}
 	case procwatch.ProcessExecuted:
-		var ancestors []int
-		if t != nil {
-			ancestors = t.ancestors
+		p := s.renew(record.PID, record.Time, s.ownerBy(record.PID))
+		p.isWhole = true
+		if before != nil && before != p { // a new program does not refill the budgets
+			if !before.onlyRecorded {
+				s.named(p)
+			}
+			p.ancestors, p.scans = before.ancestors, before.scans
+			p.steps, p.bytes, p.lineTime = before.steps, before.bytes, before.lineTime
 		}
-		t = r.begin(record, t)
-		t.ancestors, t.isWhole = ancestors, true
 	case procwatch.FileMapped:
-		if t == nil {
-			t = r.begin(record, nil)
-			t.since = 0 // it began before the recording
+		p := before
+		if p == nil {
+			p = s.renew(record.PID, 0, "") // it began before the recording
 		}
-		if record.Time >= t.since && len(t.mapped) < maxToldMappings {
-			t.mapped = append(t.mapped, record)
-			r.hold(t, size(record))
+		if s.putInOrder(p); record.Time >= p.since && len(p.records) < maxRecords {
+			s.keepRecords(p, append(p.records, record), p.recordBytes+size(record))
 		}
 	}
-	for len(r.order) > maxTold || r.bytes > maxToldBytes {
+	for r := &s.records; len(r.order) > maxRecorded || r.held.bytes > maxRecordBytes; {
 		first := r.order[0]
 		r.order[0] = nil
-		r.order = r.order[1:]
-		r.forget(first)
+		r.order, first.isOrdered = r.order[1:], false
+		if s.keepRecords(first, nil, 0); first.onlyRecorded && s.processes[first.PID] == first {
+			s.forget(first.PID)
+		}
 	}
 }
 
-// begin starts anew with a process that was forked or has executed a program.
-// Mappings with a later time stay.
-func (r *records) begin(record *procwatch.Record, before *told) *told {
-	t := &told{pid: record.PID, since: record.Time}
-	if before != nil {
-		for _, m := range before.mapped {
-			if m.Time > record.Time {
-				t.mapped = append(t.mapped, m)
-				r.hold(t, size(m))
+// renew starts anew with a process that was forked or has executed a program.
+// What was scanned or recorded later stays.
+func (s *Symbolizer) renew(pid int, since int64, owner string) *process {
+	p := s.processes[pid]
+	var later []*procwatch.Record
+	bytes := 0
+	if p != nil {
+		for _, record := range p.records {
+			if record.Time > since {
+				later, bytes = append(later, record), bytes+size(record)
 			}
 		}
-		r.forget(before)
 	}
-	if r.of == nil {
-		r.of = make(map[int]*told)
+	if p == nil || p.asked < since {
+		s.forget(pid)
+		p = newProcess(pid, owner)
+		p.asked, p.onlyRecorded = since, true
+		s.processes[pid] = p
+		s.unnamed++
 	}
-	r.of[t.pid] = t
-	r.order = append(r.order, t)
-	return t
+	p.since, p.used = since, 0
+	s.putInOrder(p)
+	s.keepRecords(p, later, bytes)
+	return p
 }
 
 // size returns roughly how many bytes a record takes in memory.
 func size(record *procwatch.Record) int { return 200 + len(record.Path) }
 
-func (r *records) hold(t *told, bytes int) {
-	t.bytes += bytes
-	r.bytes += bytes
+func (s *Symbolizer) putInOrder(p *process) {
+	if !p.isOrdered {
+		p.isOrdered = true
+		s.records.order = append(s.records.order, p)
+	}
 }
 
-func (r *records) forget(t *told) {
-	r.hold(t, -t.bytes)
-	t.mapped = nil
-	if r.of[t.pid] == t {
-		delete(r.of, t.pid)
+// keepRecords sets the records of a process, which take some bytes.
+func (s *Symbolizer) keepRecords(p *process, records []*procwatch.Record, bytes int) {
+	r, more := &s.records, bytes-p.recordBytes
+	p.records, p.recordBytes, p.used = records, bytes, min(p.used, len(records))
+	if more == 0 {
+		return
 	}
+	s.hold(&r.held, "", r.held.bytes+more, func() {
+		for _, p := range r.order {
+			p.records, p.recordBytes, p.used = nil, 0, 0
+		}
+	})
 }
 
 // recall adds the recorded mappings of a process to the known ones. It is
 // called before a stack of the process is named. It releases the lock while it
 // looks for files.
 func (s *Symbolizer) recall(pid int) {
-	s.records.drain()
+	s.drain()
 	for s.busy[pid] != nil { // it is being scanned
 		s.enter(pid)()
 	}
-	t := s.records.of[pid]
+	p := s.processes[pid]
+	isFirst := p != nil && p.onlyRecorded
 	isNew := func() bool {
-		p := s.processes[pid]
-		return s.records.of[pid] == t && (p == nil || p.scans.isDue() &&
-			(p != t.used || len(t.mapped) != t.uses))
+		return p != nil && s.processes[pid] == p && p.scans.isDue() &&
+			(isFirst || len(p.records) != p.used)
 	}
-	if t == nil || !isNew() {
+	if !isNew() {
 		return
 	}
+	s.named(p)
 	var from []mapping
-	if p := s.processes[pid]; (p == nil || p != t.used) && !t.isWhole {
-		from = s.ofAncestor(t)
+	if isFirst && !p.isWhole {
+		from = s.ofAncestor(p)
 	}
 	leave := s.enter(pid)
 	defer leave()
 	if !isNew() { // while the lock was released
 		return
 	}
-	p := s.began(t)
-	wanted := t.unused(p)
-	files := s.recorded(p, t, wanted)
+	wanted := p.unused()
+	files := s.recorded(p, wanted)
 	if s.processes[pid] != p { // it was forgotten while the lock was released
 		for _, f := range files {
 			s.unused(f)
@@ -259,31 +260,19 @@ func (s *Symbolizer) recall(pid int) {
 	s.closeMany(p)
 }
 
-// began returns the process that records are of. One that was scanned before
-// they begin was another one with the same PID, or ran another program.
-func (s *Symbolizer) began(t *told) *process {
-	p := s.processes[t.pid]
-	if p == nil || p != t.used {
-		t.uses = 0
+// named notes that the stacks of a process have names.
+func (s *Symbolizer) named(p *process) {
+	if p.onlyRecorded {
+		p.onlyRecorded = false
+		s.unnamed--
 	}
-	if before := p; p == nil || p.asked < t.since {
-		s.forget(t.pid)
-		p = s.add(t.pid, s.ownerOf(t, before))
-		p.asked = t.since
-		if before != nil { // a new program does not refill the budgets
-			p.steps, p.bytes, p.lineTime = before.steps, before.bytes, before.lineTime
-			p.scans = before.scans
-		}
-	}
-	return p
 }
 
 // unused returns the records that the mappings of a process do not have yet,
 // without those whose place later ones take. They count as used from now on.
-func (t *told) unused(p *process) (wanted []*procwatch.Record) {
-	all := t.mapped
-	for i, record := range all[t.uses:] {
-		if slices.ContainsFunc(all[t.uses+i+1:], func(later *procwatch.Record) bool {
+func (p *process) unused() (wanted []*procwatch.Record) {
+	for i, record := range p.records[p.used:] {
+		if slices.ContainsFunc(p.records[p.used+i+1:], func(later *procwatch.Record) bool {
 			return later.Mapping.Start < record.Mapping.End &&
 				record.Mapping.Start < later.Mapping.End
 		}) {
@@ -294,7 +283,7 @@ func (t *told) unused(p *process) (wanted []*procwatch.Record) {
 			wanted = append(wanted, record)
 		}
 	}
-	t.used, t.uses = p, len(all)
+	p.used = len(p.records)
 	return wanted
 }
 
@@ -306,32 +295,18 @@ func (s *Symbolizer) unused(f *file) {
 	}
 }
 
-// ownerOf returns the owner of a process by its records: the one that it had
-// before, or that of an ancestor; "" if that is not known.
-func (s *Symbolizer) ownerOf(t *told, before *process) string {
-	if before != nil {
-		return before.owner
-	}
-	for _, pid := range t.ancestors {
-		if a := s.processes[pid]; a != nil {
-			return a.owner
-		}
-	}
-	return ""
-}
-
 // ofAncestor returns the mappings that a process inherited from an ancestor
 // that began before the recording.
-func (s *Symbolizer) ofAncestor(t *told) []mapping {
-	for _, pid := range t.ancestors {
-		if a := s.records.of[pid]; a != nil && a.since > t.since {
+func (s *Symbolizer) ofAncestor(p *process) []mapping {
+	for _, pid := range p.ancestors {
+		a := s.processes[pid]
+		if a != nil && a.since > p.since {
 			return nil // it has executed another program since
 		}
-		a := s.processes[pid]
 		if a == nil || a.scans.isDue() {
 			a = s.scan(pid)
 		}
-		if a != nil {
+		if a != nil && len(a.mapped) > 0 {
 			return a.mapped
 		}
 	}
@@ -341,11 +316,11 @@ func (s *Symbolizer) ofAncestor(t *told) []mapping {
 // recorded returns the files of records, each nil if it cannot be found any
 // more. The paths count in the mount namespace of the process: elsewhere they
 // may lead to other files. It releases the lock while it looks for them.
-func (s *Symbolizer) recorded(p *process, t *told, records []*procwatch.Record) []*file {
+func (s *Symbolizer) recorded(p *process, records []*procwatch.Record) []*file {
 	const host = 1 // PID of a process in the host's mount namespace
 	files := make([]*file, len(records))
 	took := time.Duration(0)
-	for _, pid := range slices.Concat([]int{t.pid}, t.ancestors, []int{os.Getpid(), host}) {
+	for _, pid := range slices.Concat([]int{p.PID}, p.ancestors, []int{os.Getpid(), host}) {
 		var missing []int
 		var wanted []openable
 		for i, record := range records {

@@ -27,41 +27,48 @@ func mapsAt(pid int, time int64, path, buildID string) *procwatch.Record {
 }
 
 func TestRecordsAreBounded(t *testing.T) {
-	var r records
+	s := NewSymbolizer("")
 	path := "/" + strings.Repeat("x", 4000)
-	for n := range 2 * maxToldMappings {
-		r.add(mapsAt(1, int64(n), path, "ab"))
+	for n := range 2 * maxRecords {
+		s.note(mapsAt(1, int64(n), path, "ab"))
 	}
-	qt.Check(t, qt.HasLen(r.of[1].mapped, maxToldMappings))
-	for pid := range 3 * maxTold {
-		r.add(&procwatch.Record{Kind: procwatch.ProcessForked, PID: pid + 2, Parent: 1})
-		qt.Assert(t, qt.IsTrue(r.bytes <= maxToldBytes))
+	qt.Check(t, qt.HasLen(s.processes[1].records, maxRecords))
+	for pid := range 3 * maxRecorded {
+		s.note(&procwatch.Record{Kind: procwatch.ProcessForked, PID: pid + 2, Parent: 1})
+		qt.Assert(t, qt.IsTrue(s.records.held.bytes <= maxRecordBytes))
+		qt.Assert(t, qt.Equals(s.memory.bytes, s.records.held.bytes))
 	}
-	for pid := range 2 * maxTold {
-		r.add(&procwatch.Record{Kind: procwatch.ProcessExecuted, PID: 7, Time: int64(pid)})
+	for pid := range 2 * maxRecorded {
+		s.note(&procwatch.Record{Kind: procwatch.ProcessExecuted, PID: 7, Time: int64(pid)})
 	}
-	qt.Check(t, qt.IsTrue(len(r.order) <= maxTold && len(r.of) <= maxTold))
-	qt.Check(t, qt.Equals(r.bytes, 0), qt.Commentf("all others have gone"))
+	qt.Check(t, qt.IsTrue(len(s.records.order) <= maxRecorded && len(s.processes) <= maxRecorded))
+	qt.Check(t, qt.Equals(s.unnamed, len(s.processes)))
+	qt.Check(t, qt.Equals(s.memory.bytes, 0), qt.Commentf("all others have gone"))
+	s.note(mapsAt(7, 1<<40, path, "ab"))
+	s.memory.most = 1
+	s.note(mapsAt(8, 1<<40, path, "ab"))
+	qt.Check(t, qt.Equals(s.memory.bytes, 0), qt.Commentf("records share the room with tables"))
+	qt.Check(t, qt.HasLen(s.processes[7].records, 0))
 }
 
 // Processors have buffers of their own: what comes first may have happened
 // later.
 func TestRecordsInAnotherOrder(t *testing.T) {
-	var r records
-	r.add(mapsAt(5, 30, "/new", "ab"))
-	r.add(mapsAt(5, 10, "/old", "ab"))
-	r.add(&procwatch.Record{Kind: procwatch.ProcessExecuted, PID: 5, Time: 20})
-	r.add(mapsAt(5, 15, "/old", "ab"))
-	qt.Assert(t, qt.HasLen(r.of[5].mapped, 1))
-	qt.Check(t, qt.Equals(r.of[5].mapped[0].Path, "/new"))
-	qt.Check(t, qt.IsTrue(r.of[5].isWhole))
+	s := NewSymbolizer("")
+	s.note(mapsAt(5, 30, "/new", "ab"))
+	s.note(mapsAt(5, 10, "/old", "ab"))
+	s.note(&procwatch.Record{Kind: procwatch.ProcessExecuted, PID: 5, Time: 20})
+	s.note(mapsAt(5, 15, "/old", "ab"))
+	qt.Assert(t, qt.HasLen(s.processes[5].records, 1))
+	qt.Check(t, qt.Equals(s.processes[5].records[0].Path, "/new"))
+	qt.Check(t, qt.IsTrue(s.processes[5].isWhole))
 
-	r.add(&procwatch.Record{Kind: procwatch.ProcessForked, PID: 6, Parent: 5, Time: 40})
-	r.add(&procwatch.Record{Kind: procwatch.ProcessForked, PID: 7, Parent: 6, Time: 50})
-	r.add(&procwatch.Record{Kind: procwatch.ProcessExecuted, PID: 6, Time: 60})
-	qt.Check(t, qt.HasLen(r.of[6].mapped, 0))
-	qt.Assert(t, qt.HasLen(r.of[7].mapped, 1), qt.Commentf("its parent has executed it later"))
-	qt.Check(t, qt.DeepEquals(r.of[7].ancestors, []int{6, 5}))
+	s.note(&procwatch.Record{Kind: procwatch.ProcessForked, PID: 6, Parent: 5, Time: 40})
+	s.note(&procwatch.Record{Kind: procwatch.ProcessForked, PID: 7, Parent: 6, Time: 50})
+	s.note(&procwatch.Record{Kind: procwatch.ProcessExecuted, PID: 6, Time: 60})
+	qt.Check(t, qt.HasLen(s.processes[6].records, 0))
+	qt.Assert(t, qt.HasLen(s.processes[7].records, 1), qt.Commentf("its parent has executed it later"))
+	qt.Check(t, qt.DeepEquals(s.processes[7].ancestors, []int{6, 5}))
 }
 
 // What a process tells of its files is only believed if it is so.
@@ -86,8 +93,8 @@ func TestRecordsOfAProcessThatHasEnded(t *testing.T) {
 		{path + " (deleted)", buildID, ""},
 	} {
 		s := NewSymbolizer("")
-		s.records.add(&procwatch.Record{Kind: procwatch.ProcessExecuted, PID: ended, Time: 1})
-		s.records.add(mapsAt(ended, 2, test.path, test.buildID))
+		s.note(&procwatch.Record{Kind: procwatch.ProcessExecuted, PID: ended, Time: 1})
+		s.note(mapsAt(ended, 2, test.path, test.buildID))
 		frame := s.Frames(t.Context(), ended, []uint64{mappedAt + offset})[0]
 		qt.Check(t, qt.Equals(frame.Function, test.name), qt.Commentf(fmt.Sprint(test)))
 		qt.Check(t, qt.Equals(len(s.files.known), len(test.name)/len("main")),
@@ -100,7 +107,7 @@ func TestRecordsOfAProcessThatHasEnded(t *testing.T) {
 func TestRecordsThatReplaceOthers(t *testing.T) {
 	s := NewSymbolizer("")
 	defer s.Close()
-	s.records.add(&procwatch.Record{Kind: procwatch.ProcessExecuted, PID: ended, Time: 1})
+	s.note(&procwatch.Record{Kind: procwatch.ProcessExecuted, PID: ended, Time: 1})
 	path := ""
 	for n, name := range []string{"target-pie", "target-static"} {
 		path = testprog.Path(t, name)
@@ -109,7 +116,7 @@ func TestRecordsThatReplaceOthers(t *testing.T) {
 		buildID, err := file.BuildID()
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.IsNil(file.Close()))
-		s.records.add(mapsAt(ended, int64(2+n), path, buildID))
+		s.note(mapsAt(ended, int64(2+n), path, buildID))
 	}
 	frame := s.Frames(t.Context(), ended, []uint64{mappedAt})[0]
 	qt.Check(t, qt.Equals(frame.File, path))
@@ -141,8 +148,7 @@ func TestRecordsBeforeAScan(t *testing.T) {
 		}
 		record := mapsAt(pid, when.UnixNano(), path, buildID)
 		record.Mapping = procfs.Mapping{Start: has.Start, End: has.End + 1}
-		s.records.of = nil
-		s.records.add(record)
+		s.note(record)
 		s.mutex.Lock()
 		s.recall(pid)
 		s.unlock()

@@ -48,6 +48,7 @@ type Symbolizer struct {
 	processes map[int]*process
 	busy      map[int]chan struct{} // processes that are scanned, see enter
 	mappings  int                   // of all processes
+	unnamed   int                   // processes, see process.onlyRecorded
 	files     files
 	memory    memory // of the tables of files, their lines, and code made at run time
 	unwinder  *unwind.Unwinder
@@ -144,7 +145,8 @@ func (s *Symbolizer) Close() error {
 	s.isClosed = true
 	s.readers.close()
 	s.files.closeAll()
-	s.processes, s.files.known, s.mappings = make(map[int]*process), make(map[procwatch.Version]*file), 0
+	s.processes, s.files.known = make(map[int]*process), make(map[procwatch.Version]*file)
+	s.mappings, s.unnamed = 0, 0
 	s.memory = memory{}
 	return nil
 }
@@ -165,6 +167,9 @@ func (s *Symbolizer) Remember(pids ...int) {
 		which = maps.Keys(s.processes)
 	}
 	for _, pid := range slices.Compact(slices.Sorted(which)) {
+		if p := s.processes[pid]; len(pids) == 0 && (p == nil || p.onlyRecorded) {
+			continue
+		}
 		s.recall(pid) // in case it ends while it is scanned
 		if p := s.processes[pid]; p == nil || p.scans.isDue() {
 			s.scan(pid)
