@@ -21,6 +21,7 @@
 #   make test-race  all tests of all modules under the race detector
 #   make test-faults         every system call fails once, in every mode
 #   make test-soak           attaches and detaches for long, with many at a time
+#   make test-exact          compares counts and models for EXACT minutes (default 60)
 #   make test-hostile        what users of the host may try, with what it costs
 #   make test-hostile-kernels     the same on some other kernels, emulated
 #   make fuzz       every fuzz target for FUZZTIME each (default 30s)
@@ -191,6 +192,16 @@ test-soak: setup
 	GOUSDT_SOAK=$(SOAK) CI=true CGO_ENABLED=1 internal/setup/gotest . $(RACE) -count=1 -p 1 -timeout 60m ./usdt ./trace ./trace/internal/bpfgen ./internal/follow
 	GOUSDT_SOAK=$(SOAK) CI=true internal/setup/gotest . -count=1 -timeout 120m ./cmd/usdttrace ./examples/agent
 	GOUSDT_SOAK=$(SOAK) CI=true internal/setup/gotest otelcol -count=1 -timeout 60m ./usdtreceiver
+
+# As root, under the race detector: what compares counts with the programs' own, and
+# the models, again and again for some minutes.
+EXACT ?= 60
+exact := Exact|Count|Sum|Tables|Calls|Latenc|Hits|Sampl|Lost|Losses|AsItsModel|FilesThatChange|Aggregation
+.PHONY: test-exact
+test-exact:
+	end=$$(($$(date +%s) + 60 * $(EXACT))); while [ $$(date +%s) -lt $$end ]; do \
+		CI=true $(test) . $(RACE) -count=1 -p 1 -timeout 60m -run '$(exact)' ./usdt ./trace ./cmd/usdttrace || exit 1; \
+	done
 
 # As root. Says in the end what each attack costs. The same tests are short in
 # make test-all.

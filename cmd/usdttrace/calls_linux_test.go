@@ -620,9 +620,8 @@ func TestCallsOfPostgresTakeTheirOwnTime(t *testing.T) {
 			defer close(done)
 			server.Query("BEGIN; LOCK TABLE fruit; SELECT pg_sleep(0.5); COMMIT")
 		}()
-		for server.Query("SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND locktype = 'relation'") == "0" {
-			time.Sleep(time.Millisecond)
-		}
+		const locks = "SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND locktype = 'relation'"
+		testneeds.Await(t, 10*time.Second, "a lock", func() bool { return server.Query(locks) != "0" })
 		server.Refuse("SET lock_timeout = 100", "SELECT count(*) FROM fruit")
 		out = server.Query("SET client_min_messages = log; SET log_lock_waits = on; SET deadlock_timeout = '10ms'",
 			"SELECT count(*) FROM fruit")

@@ -284,9 +284,8 @@ func TestStatementsThatBeganBefore(t *testing.T) {
 		server.Refuse("SELECT pg_sleep(1234)")
 	}()
 	const sleeps = "FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(1234)'"
-	for server.Query("SELECT count(*) "+sleeps) == "0" {
-		time.Sleep(time.Millisecond)
-	}
+	testneeds.Await(t, 10*time.Second, "it has begun",
+		func() bool { return server.Query("SELECT count(*) "+sleeps) != "0" })
 	open := func(r result) (all []object) { // other tests have servers of the same file
 		for _, call := range r.objects("open_call") {
 			if call.startText(t) == "SELECT pg_sleep(1234)" {
