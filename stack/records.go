@@ -32,13 +32,13 @@ type recording struct {
 }
 
 const (
-	// maxRecords bounds the records that are kept of a process. A scan
-	// finds further mappings as long as the process runs.
+	// maxRecords bounds the records that are kept of a process. A scan finds
+	// further mappings as long as the process runs.
 	maxRecords = 512
 
 	// maxRecorded and maxRecordBytes bound the records of all processes. The
-	// oldest are dropped first: a process that began long ago and still runs can
-	// be scanned.
+	// oldest are dropped first: a process that began long ago and still runs
+	// can be scanned.
 	maxRecorded    = 1 << 15
 	maxRecordBytes = maxHeldBytes / 14
 

@@ -19,8 +19,9 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
-// leakDeadline is how long what a test has closed may take to end. What a process
-// leaves that was killed in the test of another package may take longer.
+// leakDeadline is how long what a test has closed may take to end. What a
+// process leaves that was killed in the test of another package may take
+// longer.
 const leakDeadline = 30 * time.Second
 
 // leakInterval is the time between two looks: nothing tells when an event has
@@ -28,9 +29,9 @@ const leakDeadline = 30 * time.Second
 const leakInterval = 20 * time.Millisecond
 
 // LeakCheck fails the test if at its end something is left that was not there
-// when LeakCheck was called: a goroutine of this process, a descriptor, which may
-// be of a BPF program, map or link or of a perf event that holds one, or a line
-// in tracefs' uprobe_events that is of no other process.
+// when LeakCheck was called: a goroutine of this process, a descriptor, which
+// may be of a BPF program, map or link or of a perf event that holds one, or a
+// line in tracefs' uprobe_events that is of no other process.
 //
 // Call it first in the test, so that it looks last, and not in a test that runs
 // in parallel with others of its package.
@@ -115,8 +116,8 @@ func takeInventory() inventory {
 			// Go's runtime makes them when it first needs them.
 		default:
 			inv["descriptor "+target]++
-			// Of an object that another process holds, in whatever way, there is
-			// nothing here.
+			// Of an object that another process holds there is nothing here,
+			// in whatever way it does.
 			info, _ := os.ReadFile("/proc/self/fdinfo/" + filepath.Base(descriptor))
 			for line := range strings.Lines(string(info)) {
 				name, id, _ := strings.Cut(line, ":")

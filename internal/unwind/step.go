@@ -342,7 +342,8 @@ type Unwinder struct {
 
 const (
 	// The bytes in memory of a row, and of each of its rules. A row takes some
-	// 300 bytes, and programs call from a few thousand places on their hot paths.
+	// 300 bytes, and programs call from a few thousand places on their hot
+	// paths.
 	rowSize     = 160
 	rowRuleSize = 48
 
