@@ -70,17 +70,24 @@ func TestCallsAreKnown(t *testing.T) {
 		{"gcc", "-O0"}, {"gcc", "-O1"}, {"clang", "-O0"}, {"clang", "-O3"}, {"g++", "-O0"}, {"g++", "-O3"},
 		{"clang++", "-O2"}, {"rustc", "-Copt-level=0"}, {"rustc", "-Copt-level=3"},
 		{"gcc", "-O2", "-fno-asynchronous-unwind-tables"},
+		{"built", "frames-0"}, {"built", "frames-2"}, // where there is no compiler
 	} {
 		t.Run(strings.Join(compiler, " "), func(t *testing.T) {
 			file, pair := "../testdata/frames.cc", "frames:q|q__error"
 			if compiler[0] == "rustc" {
 				file, pair = "../testdata/frames.rs", "frames:q"
 			}
-			source, err := os.ReadFile(file)
-			if err != nil {
-				testneeds.Missing(t, "needs the source of a traced program: %v", err)
+			var path string
+			if compiler[0] == "built" {
+				testneeds.Only(t, "frames are known", "amd64", "arm64", "riscv64", "s390x")
+				path = testprog.Path(t, compiler[1])
+			} else {
+				source, err := os.ReadFile(file)
+				if err != nil {
+					testneeds.Missing(t, "needs the source of a traced program: %v", err)
+				}
+				path = compileProgram(t, string(source), compiler...)
 			}
-			path := compileProgram(t, string(source), compiler...)
 			s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{
 				Spans: []trace.Latency{{Pair: pair}}}})
 			attach(t, s, usdt.Target{Path: path}, "frames:*", nil)

@@ -62,6 +62,7 @@ const prebuiltVariable = "GOUSDT_TESTDATA"
 //	target-clang     as target-pie, compiled by clang
 //	target-musl      as target-pie, linked with musl
 //	calls            calls inside each other, whose true times it tells
+//	frames-0         leaves calls in many ways, compiled with -O0; frames-2 with -O2
 //	members          has arguments that point to structures, and says what is in them
 //	launcher         starts other programs, as a shell does
 //	hostile          serves files that do not answer; see StartHostile
