@@ -129,8 +129,9 @@ func TestStatementsOfAllProtocols(t *testing.T) {
 		"temporality": "delta",
 		"metrics": []any{
 			map[string]any{"name": "duration", "pair": "postgresql:statement",
-				"where":      `str(query, 6) == "SELECT"`,
-				"attributes": map[string]any{"db.query.text": "query"}},
+				"where": `str(query, 6) == "SELECT"`,
+				"attributes": map[string]any{"db.query.text": "query", "db.namespace": "database",
+					"client.address": "client", "user.name": "user"}},
 		},
 		"spans": []any{map[string]any{
 			"pair": "postgresql:statement", "where": `str(start.query, 6) == "SELECT"`,
@@ -159,6 +160,15 @@ func TestStatementsOfAllProtocols(t *testing.T) {
 	qt.Check(t, qt.Equals(selected, sent))
 	qt.Check(t, qt.Equals(failed, 1))
 	qt.Check(t, qt.Equals(s.sumOfDeltas("duration"), sent+failed))
+	points(s.metrics.AllMetrics(), "duration", func(_ pmetric.ResourceMetrics, m pmetric.Metric) {
+		for _, point := range m.ExponentialHistogram().DataPoints().All() {
+			for name, want := range map[string]string{"db.namespace": "postgres",
+				"client.address": "[local]", "user.name": "gousdt"} {
+				value, _ := point.Attributes().Get(name)
+				qt.Check(t, qt.Equals(value.Str(), want))
+			}
+		}
+	})
 }
 
 // A preset has what dashboards know, of statements in every protocol, exactly.
