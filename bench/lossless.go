@@ -39,8 +39,8 @@ func losslessRows() []row {
 				losslessKind.title,
 			rounds: 2,
 			goals: []goal{
-				{Of: byTrace, Than: byBpftracePrint, Times: 1},
-				{Of: byUsdttrace, Than: byBpftracePrint, Times: 1},
+				{Of: byTrace, Than: byBpftracePrint, Times: 0.6},
+				{Of: byUsdttrace, Than: byBpftracePrint, Times: 0.7},
 			},
 			prepare: func(e *env) ([]contestant, error) { return e.losslessReaders(n) },
 		})

@@ -147,6 +147,7 @@ func (m *ringReader) interrupt() {
 // wait waits for a record, an interruption or a deadline, if that is not zero.
 // The error is os.ErrClosed when the reader has ended.
 func (m *ringReader) wait(deadline time.Time) error {
+	m.report()
 	err := m.file.SetReadDeadline(deadline)
 	if err == nil && !m.interrupted.Load() {
 		err = m.conn.Read(func(uintptr) bool {
@@ -181,43 +182,33 @@ func (m *ringReader) header(at uint64) uint32 {
 }
 
 // refill looks for new records, skips discarded ones, and reports whether next
-// has a record. If not, it has told the kernel how far was read, so that the
-// next record wakes the reader.
+// has a record.
 func (m *ringReader) refill() bool {
-	for !m.ended.Load() {
-		if m.read-m.reported >= m.part() {
-			m.report()
-		}
-		m.limit = min(atomic.LoadUint64(m.producer), m.read+m.part())
-		for m.read < m.limit {
-			header := m.header(m.read & m.mask)
-			if header&recordBusy != 0 {
-				break
-			}
-			if header&recordDiscarded == 0 {
-				return true
-			}
-			m.read += recordHeader + (uint64(header&^recordDiscarded)+7)&^7
-		}
-		if !m.report() {
-			return false
-		}
-		// A record that has come since then has not woken the reader.
+	if m.read-m.reported >= m.part() {
+		m.report()
 	}
-	m.report()
+	for written := atomic.LoadUint64(m.producer); m.read < written && !m.ended.Load(); {
+		header := m.header(m.read & m.mask)
+		if header&recordBusy != 0 {
+			break
+		}
+		if header&recordDiscarded == 0 {
+			m.limit = min(written, m.read+m.part())
+			return true
+		}
+		m.read += recordHeader + (uint64(header&^recordDiscarded)+7)&^7
+	}
 	return false
 }
 
 // part is the number of bytes that are read before the kernel is told.
 func (m *ringReader) part() uint64 { return (m.mask + 1) / reportEvery }
 
-// report tells the kernel how far was read, and reports whether that has
-// changed.
-func (m *ringReader) report() bool {
-	if m.reported == m.read {
-		return false
+// report tells the kernel how far was read. A record that is written there
+// wakes the reader, and no other one does.
+func (m *ringReader) report() {
+	if m.reported != m.read {
+		m.reported = m.read
+		atomic.StoreUint64(m.consumer, m.read)
 	}
-	m.reported = m.read
-	atomic.StoreUint64(m.consumer, m.read)
-	return true
 }

@@ -59,6 +59,7 @@ func TestRingMemory(t *testing.T) {
 		_, ok := r.next()
 		qt.Assert(t, qt.IsFalse(ok))
 		qt.Assert(t, qt.IsFalse(r.refill()))
+		_ = r.wait(time.Time{}) // a file that is nil cannot be waited for
 		qt.Assert(t, qt.Equals(r.consumed, r.read),
 			qt.Commentf("the kernel has to know before anybody waits"))
 	}
@@ -125,8 +126,40 @@ func TestRingMemory(t *testing.T) {
 		r.end()
 		qt.Assert(t, qt.IsFalse(r.refill()))
 		qt.Assert(t, qt.Equals(r.read, r.produced-16))
+		r.done()
 		qt.Assert(t, qt.Equals(r.consumed, r.read))
 	})
+}
+
+// A reader naps only while records follow each other closely, for a time in
+// which they do not fill the ring buffer.
+func TestPace(t *testing.T) {
+	now, read := time.Now(), uint64(0)
+	naps := func(p *pace, every time.Duration, records int) (n int) {
+		for range records {
+			now, read = now.Add(every), read+64
+			if p.naps(now, read) {
+				n++
+			}
+		}
+		return n
+	}
+	p := newPace(8<<20, 2)
+	qt.Check(t, qt.Equals(p.nap, longestNap))
+	qt.Check(t, qt.Equals(naps(&p, time.Second, 100), 0))
+	qt.Check(t, qt.Equals(naps(&p, longestNap, 100), 0))
+	qt.Check(t, qt.Equals(naps(&p, longestNap/2, shortWaits-1), 0),
+		qt.Commentf("a few that follow each other"))
+	qt.Check(t, qt.Equals(naps(&p, time.Second, 1), 0))
+	qt.Check(t, qt.Equals(naps(&p, longestNap/2, shortWaits+100), 101))
+	qt.Check(t, qt.Equals(naps(&p, 2*longestNap, 100), 100), qt.Commentf("a nap may take longer"))
+	qt.Check(t, qt.IsFalse(p.naps(now.Add(longestNap), read)), qt.Commentf("no record came in a nap"))
+	qt.Check(t, qt.Equals(naps(&p, 2*longestNap, 100), 0))
+
+	small := newPace(64<<10, 16)
+	qt.Check(t, qt.Equals(naps(&small, time.Microsecond, 100), 0),
+		qt.Commentf("it would fill meanwhile"))
+	qt.Check(t, qt.Equals(newPace(1<<20, 8).nap, 1<<16))
 }
 
 // There is room for what processors hold back, but not for any size.
