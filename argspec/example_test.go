@@ -223,7 +223,9 @@ func Example_ownTable() {
 		}
 		for _, arg := range argspec.Decode(nil, file, site.Location, site.Arguments) {
 			e := entry{Register: -1, Index: -1}
-			if where, err := arg.Encode(file.Header().Machine); err == nil {
+			where, err := arg.Encode(file.Header().Machine)
+			// The table has no field for the size of an address or an index.
+			if err == nil && arg.Err == nil && !arg.Address32 && arg.IndexSize == 0 {
 				e = entry{Value: where.Value, Register: where.Register, Index: where.Index,
 					Kind: uint8(arg.Kind), Size: int8(arg.Size), Scale: where.Scale, Shift: where.Shift}
 				if arg.Signed {

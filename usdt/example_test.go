@@ -307,7 +307,8 @@ func ExampleSelection_AttachRaw() {
 	var objs struct{ Generic *ebpf.Program } // loaded by the agent, for perf events or uprobe_multi links
 	var configs *ebpf.Map                    // its table: an event_config for each index
 	type eventConfig struct {
-		Register [5]int16
+		Kind     [5]uint8 // 0: the program reports that it cannot read the argument
+		Register [5]int16 // -1 for none
 		Value    [5]uint64
 	}
 	sel, err := usdt.Select(usdt.Target{Path: "/usr/sbin/app"}, elfnote.Exact("app", "request"))
@@ -320,10 +321,11 @@ func ExampleSelection_AttachRaw() {
 		var config eventConfig
 		for n, arg := range site.Args[:min(len(site.Args), len(config.Value))] {
 			where, err := arg.Encode(elf.EM_X86_64)
-			if err != nil {
-				log.Printf("argument %d: %v", n, err) // the others are fine
+			if err != nil || arg.Err != nil || where.Index >= 0 || where.Shift != 0 || arg.Address32 {
+				log.Printf("argument %d cannot be read: %v", n, arg) // the others can
+				continue
 			}
-			config.Register[n], config.Value[n] = where.Register, where.Value
+			config.Kind[n], config.Register[n], config.Value[n] = uint8(arg.Kind), where.Register, where.Value
 		}
 		if err := configs.Put(uint32(i), config); err != nil {
 			log.Fatal(err)
