@@ -12,16 +12,17 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/defs"
 )
 
-func list(t *testing.T, f syntheticFile) (*elfnote.File, *elfnote.Listing) {
+func list(t *testing.T, f syntheticFile) (*elfnote.File, *defs.Listing) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "synthetic.so")
 	qt.Assert(t, qt.IsNil(f.Write(path)))
 	file, err := elfnote.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { file.Close() })
-	listing, err := file.Probes()
+	listing, err := defs.List(file)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(listing.Malformed, 0))
 	return file, listing

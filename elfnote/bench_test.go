@@ -80,15 +80,6 @@ func BenchmarkList(b *testing.B) {
 			}
 			return nil
 		})
-		bench("probes", func() error {
-			f, err := Open(file.path)
-			if err != nil {
-				return err
-			}
-			defer f.Close()
-			_, err = f.Probes()
-			return err
-		})
 	}
 }
 

@@ -4,24 +4,21 @@
 // where in the code their sites are, and how their arguments are described. It
 // reads files of any machine on any system.
 //
-// This lists the probes of a file with their arguments, which package argspec
-// decodes:
+// This lists the sites of a file's probes with their arguments, which package
+// argspec decodes:
 //
 //	file, err := elfnote.Open("/usr/lib/x86_64-linux-gnu/libstdc++.so.6")
 //	if err != nil { ... }
 //	defer file.Close()
-//	listing, err := file.Probes()
-//	if err != nil { ... }
-//	for _, probe := range listing.Probes {
-//		for _, site := range probe.Sites {
-//			arguments := argspec.Decode(nil, file, site.Location, site.Arguments)
-//			fmt.Printf("%s:%s at %#x: %v\n", probe.Provider, probe.Name, site.Location, arguments)
-//		}
+//	for site, err := range file.Sites() {
+//		if err != nil { ... }
+//		arguments := argspec.Decode(nil, file, site.Location, site.Arguments)
+//		fmt.Printf("%s:%s at %#x: %v\n", site.Provider, site.Name, site.Location, arguments)
 //	}
 //
-// [File.Probes] groups the sites of a file by probe, and takes patterns to
-// choose probes, as most functions of this module do: see [Pattern].
-// [File.Sites] yields the sites one by one, and holds none of them in memory.
+// [File.Sites] holds none of the sites in memory. To choose probes it takes a
+// [Pattern] or several, as wherever this module chooses probes: [MatchAny] says
+// which sites match.
 //
 // # Probes, sites and notes
 //

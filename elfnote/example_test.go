@@ -37,59 +37,28 @@ func ExampleFile_Sites() {
 	// other:plain at 0x458: "-2@%r2"
 }
 
-// The probes of a file with their arguments, which package argspec decodes.
-func ExampleFile_Probes() {
+// Patterns choose probes, whose arguments package argspec decodes.
+func ExampleMatchAny() {
 	file, err := elfnote.Open("testdata/arm64.pie")
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer file.Close()
-	listing, err := file.Probes()
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, probe := range listing.Probes {
-		fmt.Printf("%s:%s\n", probe.Provider, probe.Name)
-		for _, site := range probe.Sites {
+	patterns := []elfnote.Pattern{elfnote.Exact("elf", "plain"), elfnote.MustParsePattern("elf:c*")}
+	for site, err := range file.Sites() {
+		switch {
+		case err != nil:
+			fmt.Println(err) // one malformed note; the others follow
+		case elfnote.MatchAny(patterns, site.Provider, site.Name):
 			args := argspec.Decode(nil, file, site.Location, site.Arguments)
-			fmt.Printf("  at %#x: %v\n", site.Offset, args)
+			fmt.Printf("%s:%s at %#x: %v\n", site.Provider, site.Name, site.Offset, args)
 		}
 	}
-	for _, err := range listing.Malformed {
-		fmt.Println(err)
-	}
 	// Output:
-	// elf:plain
-	//   at 0x254: []
-	// elf:places
-	//   at 0x268: [i64 @ x4 i32 @ x0 u8 @ x2 i64 @ [sp+40] i64 @ x5]
-	// elf:copies
-	//   at 0x26c: [i64 @ x4]
-	//   at 0x270: [i64 @ 17]
-	// elf:guarded
-	//   at 0x2a4: [i64 @ [x1+64] i32 @ -5]
-	// other:plain
-	//   at 0x2f4: [i16 @ x0]
+	// elf:plain at 0x254: []
+	// elf:copies at 0x26c: [i64 @ x4]
+	// elf:copies at 0x270: [i64 @ 17]
 	// note 4, probe "elf:unplaced": semaphore is in the zeroed tail (bss) of its segment and has no file offset: 0x2050
-}
-
-// Patterns choose probes.
-func ExampleFile_Probes_patterns() {
-	file, err := elfnote.Open("testdata/arm64.pie")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer file.Close()
-	listing, err := file.Probes(elfnote.Exact("elf", "plain"), elfnote.MustParsePattern("elf:c*"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, probe := range listing.Probes {
-		fmt.Printf("%s:%s has %d sites\n", probe.Provider, probe.Name, len(probe.Sites))
-	}
-	// Output:
-	// elf:plain has 1 sites
-	// elf:copies has 2 sites
 }
 
 // What the names in argument strings stand for.

@@ -147,10 +147,6 @@ func TestProbesOfFilesWithoutAny(t *testing.T) {
 			sites, errs := collect(f)
 			qt.Assert(t, qt.HasLen(sites, 0))
 			qt.Assert(t, qt.HasLen(errs, 0))
-			listing, err := f.Probes()
-			qt.Assert(t, qt.IsNil(err))
-			qt.Assert(t, qt.HasLen(listing.Probes, 0))
-			qt.Assert(t, qt.HasLen(listing.Malformed, 0))
 		})
 	}
 }

@@ -117,43 +117,14 @@ func checkSites(t *testing.T, f *File) {
 		t.Error("other notes through a smaller buffer")
 	}
 
-	listing, err := f.Probes()
-	if (err != nil) != (broken < len(errs)) || (err != nil) != (listing == nil) {
-		t.Errorf("listing %v with %v", listing, err)
-	}
-	if listing == nil {
-		return
-	}
-	listed := 0
-	names := map[[2]string]bool{}
-	for _, p := range listing.Probes {
-		if names[[2]string{p.Provider, p.Name}] || len(p.Sites) == 0 {
-			t.Errorf("probe %+v", p)
-		}
-		names[[2]string{p.Provider, p.Name}] = true
-		for _, s := range p.Sites {
-			listed++
-			if s.Provider != p.Provider || s.Name != p.Name || !seen[s] {
-				t.Errorf("site %+v of %s:%s", s, p.Provider, p.Name)
-			}
-		}
-	}
-	if listed != len(sites) || listing.MalformedCount != broken ||
-		len(listing.Malformed) != min(broken, maxMalformed) {
-		t.Errorf("%d sites and %d broken notes listed of %d and %d", listed, listing.MalformedCount,
-			len(sites), broken)
-	}
 	// Any bytes are a name, also none: a pattern selects the probe with these
 	// names, and no other.
-	for _, p := range append(listing.Probes[:min(len(listing.Probes), 1)], Probe{}) {
-		selected, err := f.Probes(Exact(p.Provider, p.Name))
-		if err != nil {
-			t.Errorf("selecting %q:%q: %v", p.Provider, p.Name, err)
-			continue
-		}
-		if want := names[[2]string{p.Provider, p.Name}]; want != (len(selected.Probes) == 1) ||
-			want && selected.Probes[0].Name != p.Name {
-			t.Errorf("selected %+v for %q:%q", selected.Probes, p.Provider, p.Name)
+	for _, p := range []Site{slices.Concat(sites, []Site{{}})[0], {}} {
+		exact := Exact(p.Provider, p.Name)
+		for _, s := range sites {
+			if same := s.Provider == p.Provider && s.Name == p.Name; exact.Match(s.Provider, s.Name) != same {
+				t.Errorf("%q selects %q:%q: %v", exact, s.Provider, s.Name, !same)
+			}
 		}
 	}
 }

@@ -194,10 +194,6 @@ func TestSitesBesideSectionsThatCannotBeRead(t *testing.T) {
 			qt.Assert(t, qt.HasLen(errs, 1))
 			qt.Assert(t, qt.ErrorIs(errs[0], test.want))
 			qt.Assert(t, qt.ErrorMatches(errs[0], test.text))
-
-			listing, err := f.Probes()
-			qt.Assert(t, qt.IsNil(listing))
-			qt.Assert(t, qt.ErrorIs(err, test.want))
 		})
 	}
 }

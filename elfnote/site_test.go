@@ -157,12 +157,6 @@ func TestSitesMalformed(t *testing.T) {
 				qt.Assert(t, qt.ErrorIs(errs[0], test.want))
 				qt.Assert(t, qt.Equals(broken.Provider, test.provider))
 				qt.Assert(t, qt.ErrorMatches(errs[0], test.text))
-
-				listing, err := f.Probes()
-				qt.Assert(t, qt.IsNil(err))
-				qt.Assert(t, qt.HasLen(listing.Probes, 1))
-				qt.Assert(t, qt.HasLen(listing.Probes[0].Sites, 2))
-				qt.Assert(t, qt.CmpEquals(listing.Malformed, []error{broken}, cmpErrors))
 			})
 		})
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
@@ -186,8 +187,8 @@ func TestNegativeStacksAreLeftOut(t *testing.T) {
 // zeroValues are those of the exported types, and functions that take pointers
 // or interfaces.
 var zeroValues = []any{&argspec.Arg{}, &argspec.Encoding{}, argspec.Kind(99), &argspec.Register{},
-	&container.Cgroups{}, &container.Container{}, &elfnote.File{}, &elfnote.Listing{}, &elfnote.Notes{},
-	&elfnote.Pattern{}, &elfnote.Probe{}, &elfnote.Site{},
+	&container.Cgroups{}, &container.Container{}, &elfnote.File{}, &defs.Listing{}, &elfnote.Notes{},
+	&elfnote.Pattern{}, &defs.FileProbe{}, &elfnote.Site{},
 	proc.FS(""), &proc.Process{}, &proc.ProcessFile{},
 	&trace.ExponentialBuckets{}, &trace.ExponentialHistogram{},
 	&trace.OwnerLoss{}, &trace.Sampling{}, &trace.Stats{},

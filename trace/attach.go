@@ -413,10 +413,10 @@ type siteKind struct {
 	events *events // nil if none are sent
 	starts *events // of the starts of calls, which their ends send; nil if they send none
 
-	own        int            // number of Args of the probe itself; captured variables follow
-	definition *defs.Probe    // nil if there is none
-	call       *defs.Pair     // the call of several probes that starts here, or nil
-	done       *elfnote.Probe // the usual end of a call that starts here and may fail, or nil
+	own        int             // number of Args of the probe itself; captured variables follow
+	definition *defs.Probe     // nil if there is none
+	call       *defs.Pair      // the call of several probes that starts here, or nil
+	done       *defs.FileProbe // the usual end of a call that starts here and may fail, or nil
 
 	// Of the code, which is not kept: whether there is any, and whether it is
 	// for starts or ends of calls.

@@ -17,6 +17,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
@@ -315,7 +316,8 @@ func merge(t *testing.T, path string, patterns ...string) (first, second string)
 	defer file.Close()
 	content, err := os.ReadFile(path)
 	qt.Assert(t, qt.IsNil(err))
-	listing, err := file.Probes(elfnote.MustParsePattern(patterns[0]), elfnote.MustParsePattern(patterns[1]))
+	listing, err := defs.List(file,
+		elfnote.MustParsePattern(patterns[0]), elfnote.MustParsePattern(patterns[1]))
 	qt.Assert(t, qt.IsNil(err))
 	a, b := listing.Probes[0], listing.Probes[1]
 	word := func(address uint64) []byte { return binary.NativeEndian.AppendUint64(nil, address) }

@@ -16,7 +16,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/terminal"
@@ -114,8 +113,8 @@ func (e *Event) Pair() string {
 		return e.call.String()
 	}
 	start, done := e.Start.Site, e.Site
-	pair.Start = elfnote.Probe{Provider: start.Provider, Name: start.Name}
-	pair.Done = elfnote.Probe{Provider: done.Provider, Name: done.Name}
+	pair.Start = defs.FileProbe{Provider: start.Provider, Name: start.Name}
+	pair.Done = defs.FileProbe{Provider: done.Provider, Name: done.Name}
 	if e.Failed && start.done != nil {
 		pair.Done = *start.done
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
@@ -692,7 +693,7 @@ func TestExamples(t *testing.T) {
 	if err != nil {
 		testneeds.Missing(t, "needs %s with probes (Debian: python3): %v", python, err)
 	}
-	listing, err := file.Probes(elfnote.Exact("python", "import__find__load__start"))
+	listing, err := defs.List(file, elfnote.Exact("python", "import__find__load__start"))
 	file.Close()
 	qt.Assert(t, qt.IsNil(err))
 	if len(listing.Probes) == 0 {

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/gousdt/gousdt/argspec"
-	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
@@ -145,7 +144,7 @@ func bothOf(
 
 // named returns what is known of the arguments of a probe.
 func named(
-	definitions *defs.Definitions, probe *elfnote.Probe, sites [][]argspec.Arg,
+	definitions *defs.Definitions, probe *defs.FileProbe, sites [][]argspec.Arg,
 ) []defs.Argument {
 	if len(sites) == 0 {
 		return nil
@@ -173,7 +172,7 @@ func comparesAll(sites [][]argspec.Arg, i int) bool {
 
 // values returns the arguments that a term is at the sites of a probe.
 func values(
-	definitions *defs.Definitions, probe *elfnote.Probe, sites [][]argspec.Arg, t expr.Term,
+	definitions *defs.Definitions, probe *defs.FileProbe, sites [][]argspec.Arg, t expr.Term,
 ) (all []argspec.Arg) {
 	for i, arg := range named(definitions, probe, sites) {
 		isTerm := t.Name == arg.Name

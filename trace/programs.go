@@ -179,8 +179,8 @@ func (w *work) describe(site *Site) error {
 		call := paired.call.call
 		w.setCall(site, call)
 		site.call = &defs.Pair{
-			Start: elfnote.Probe{Provider: site.Provider, Name: call.Name + "__start"},
-			Done:  elfnote.Probe{Provider: site.Provider, Name: call.Name + "__done"}}
+			Start: defs.FileProbe{Provider: site.Provider, Name: call.Name + "__start"},
+			Done:  defs.FileProbe{Provider: site.Provider, Name: call.Name + "__done"}}
 	}
 	return w.addCaptured(site)
 }

@@ -202,7 +202,7 @@ func (l *latency) setCall(call *defs.Call, names expr.Names) error {
 	return nil
 }
 
-func nameOf(p *elfnote.Probe) [2]string { return [2]string{p.Provider, p.Name} }
+func nameOf(p *defs.FileProbe) [2]string { return [2]string{p.Provider, p.Name} }
 
 func (s *definition) parseSpans() error {
 	for i := range s.events.Spans {
@@ -444,9 +444,9 @@ type filePairs struct {
 // pairedProbe is a probe with its part in pairs.
 type pairedProbe struct {
 	ends  map[*bpfgen.Latency]bpfgen.Ends
-	done  *elfnote.Probe // the usual end of the calls that start here, if they may fail
-	call  *latency       // a call of several probes that starts here
-	other bool           // it is an end of a pair of probes
+	done  *defs.FileProbe // the usual end of the calls that start here, if they may fail
+	call  *latency        // a call of several probes that starts here
+	other bool            // it is an end of a pair of probes
 }
 
 // of returns a probe, which has no part in any pair if it is not known.
@@ -469,10 +469,10 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 	if len(s.latencies) == 0 {
 		return found
 	}
-	var listing elfnote.Listing // each probe with one of its sites
+	var listing defs.Listing // each probe with one of its sites
 	known := make(map[[2]string]bool)
 	add := func(site *elfnote.Site) {
-		probe := elfnote.Probe{Provider: site.Provider, Name: site.Name}
+		probe := defs.FileProbe{Provider: site.Provider, Name: site.Name}
 		if !known[nameOf(&probe)] {
 			known[nameOf(&probe)] = true
 			probe.Sites = []elfnote.Site{*site}
@@ -483,7 +483,7 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 	at := make(map[[2]string]map[uint64]uint64) // locations by the probe and the instruction
 	for _, site := range sel.Sites() {
 		add(&site.Site)
-		of := nameOf(&elfnote.Probe{Provider: site.Provider, Name: site.Name})
+		of := nameOf(&defs.FileProbe{Provider: site.Provider, Name: site.Name})
 		if at[of] == nil {
 			at[of] = make(map[uint64]uint64)
 		}
@@ -614,7 +614,7 @@ func (f *filePairs) apart(
 // pairs returns the pairs among some probes. That of a call has names that no
 // probe has.
 func (l *latency) pairs(
-	definitions *defs.Definitions, listing *elfnote.Listing, known map[[2]string]bool,
+	definitions *defs.Definitions, listing *defs.Listing, known map[[2]string]bool,
 ) []defs.Pair {
 	call := l.call
 	switch {
@@ -627,8 +627,8 @@ func (l *latency) pairs(
 	}
 	some := listing.Probes[0].Sites // any will do: a pair has both ends here
 	return []defs.Pair{{
-		Start: elfnote.Probe{Provider: call.Provider, Name: call.Name + "__start", Sites: some},
-		Done:  elfnote.Probe{Provider: call.Provider, Name: call.Name + "__done", Sites: some}}}
+		Start: defs.FileProbe{Provider: call.Provider, Name: call.Name + "__start", Sites: some},
+		Done:  defs.FileProbe{Provider: call.Provider, Name: call.Name + "__done", Sites: some}}}
 }
 
 // nesting reports whether calls of a pair that overlap cannot be told apart. So

@@ -16,7 +16,7 @@ import (
 // A NotFoundError says that a file has none of the probes asked for.
 type NotFoundError struct {
 	Patterns []elfnote.Pattern // none if the file has no probes at all
-	Probes   []elfnote.Probe   // that the file has, without their sites: the first 10,000
+	Probes   []elfnote.Site    // the names of those that the file has: the first 10,000
 
 	path string
 }

@@ -115,13 +115,13 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 	return s.decodeArguments()
 }
 
-func (o *opened) probes() (probes []elfnote.Probe) {
+func (o *opened) probes() (probes []elfnote.Site) {
 	seen := make(map[[2]string]bool)
 	for site, err := range o.sites {
 		key := [2]string{site.Provider, site.Name}
 		if err == nil && !seen[key] && len(probes) < maxProbes {
 			seen[key] = true
-			probes = append(probes, elfnote.Probe{Provider: site.Provider, Name: site.Name})
+			probes = append(probes, elfnote.Site{Provider: site.Provider, Name: site.Name})
 		}
 	}
 	return probes

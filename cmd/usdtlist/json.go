@@ -11,6 +11,7 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/cmd/internal/jsontext"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/terminal"
@@ -110,7 +111,7 @@ func (p *jsonPrinter) close() {
 	p.flush()
 }
 
-func (p *jsonPrinter) probe(l *listing, probe *elfnote.Probe) {
+func (p *jsonPrinter) probe(l *listing, probe *defs.FileProbe) {
 	j := &p.json
 	j.NewLine(2)
 	j.Begin('{')

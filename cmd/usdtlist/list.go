@@ -38,7 +38,7 @@ type listing struct {
 	mapped    *mapped // nil if it is not a file of processes
 	showUsers bool    // the processes that map it
 	elf       *elfnote.File
-	probes    []elfnote.Probe
+	probes    []defs.FileProbe
 	args      *arguments
 	shared    map[uint64][]string // probes where the file has several, with -v
 }
@@ -106,13 +106,13 @@ func (l *lister) several() bool {
 func (l *lister) listOpened(list *listing) (int, error) {
 	path, file, several := list.path, list.elf, l.several()
 	file.SearchDebugFile(debuginfo.Find)
-	all, err := file.Probes(l.options.patterns...)
+	all, err := defs.List(file, l.options.patterns...)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", path, err)
 	}
 	for i, p := range l.options.patterns {
 		l.matched[i] = l.matched[i] || slices.ContainsFunc(all.Probes,
-			func(probe elfnote.Probe) bool { return p.Match(probe.Provider, probe.Name) })
+			func(probe defs.FileProbe) bool { return p.Match(probe.Provider, probe.Name) })
 	}
 	if l.options.debugFile != "" {
 		err := file.UseDebugFile(l.options.debugFile)
@@ -161,7 +161,7 @@ func (l *lister) listOpened(list *listing) (int, error) {
 
 // fetchDebugFile fetches the debug file if arguments name symbols that are not
 // known.
-func (l *lister) fetchDebugFile(file *elfnote.File, probes []elfnote.Probe) error {
+func (l *lister) fetchDebugFile(file *elfnote.File, probes []defs.FileProbe) error {
 	args := &arguments{file: file}
 	for _, probe := range probes {
 		for i := range probe.Sites {

@@ -83,7 +83,7 @@ func (l *lister) table(list *listing) {
 
 // argumentsOf returns the first site's argument string, and says how many sites
 // have another one.
-func argumentsOf(p *elfnote.Probe) string {
+func argumentsOf(p *defs.FileProbe) string {
 	first := p.Sites[0].Arguments
 	different := 0
 	for i := range p.Sites {
@@ -133,7 +133,7 @@ func (l *lister) details(list *listing) {
 	}
 }
 
-func (l *lister) site(list *listing, number int, p *elfnote.Probe) {
+func (l *lister) site(list *listing, number int, p *defs.FileProbe) {
 	site := &p.Sites[number]
 	l.out.WriteString("  ")
 	if len(p.Sites) > 1 {
@@ -252,7 +252,7 @@ func (a *arguments) decode(site *elfnote.Site) ([]argspec.Arg, *defs.Probe) {
 
 // pasteLine returns the line for a probe. If the tool has no way to write a
 // name, it returns an error that says why.
-type pasteLine func(path string, p *elfnote.Probe, sameName bool) (string, error)
+type pasteLine func(path string, p *defs.FileProbe, sameName bool) (string, error)
 
 // pasteLines has the line of each format. It refuses names that the tools' own
 // parsers do not read: seen with bpftrace 0.27, bcc 0.37 and perf 7.2.
@@ -305,7 +305,7 @@ func (l *lister) paste(list *listing, line pasteLine) (printed int, err error) {
 
 // bpftraceLine: usdt:PATH:PROVIDER:NAME, each in quotation marks where its
 // lexer would stop at a character.
-func bpftraceLine(path string, p *elfnote.Probe, _ bool) (string, error) {
+func bpftraceLine(path string, p *defs.FileProbe, _ bool) (string, error) {
 	line := "usdt"
 	for _, part := range []string{path, p.Provider, p.Name} {
 		if !isPrintable(part) || strings.ContainsAny(part, `"*?[`) {
@@ -321,7 +321,7 @@ func bpftraceLine(path string, p *elfnote.Probe, _ bool) (string, error) {
 
 // bccLine: u:PATH:NAME, which all of bcc's tools take. Where two providers have
 // the name, the provider is needed, which only some of them (trace) take.
-func bccLine(path string, p *elfnote.Probe, sameName bool) (string, error) {
+func bccLine(path string, p *defs.FileProbe, sameName bool) (string, error) {
 	parts := []string{path, p.Name}
 	if sameName {
 		parts = []string{path, p.Provider, p.Name}
@@ -342,7 +342,7 @@ func isPrintable(s string) bool {
 }
 
 // perfLine: a command that makes the event sdt_PROVIDER:NAME.
-func perfLine(path string, p *elfnote.Probe, _ bool) (string, error) {
+func perfLine(path string, p *defs.FileProbe, _ bool) (string, error) {
 	if !commandline.IsPlain(p.Provider, "_") || !commandline.IsPlain(p.Name, "_") {
 		return "", errors.New("perf's event names have only letters, digits and _")
 	}
@@ -350,7 +350,7 @@ func perfLine(path string, p *elfnote.Probe, _ bool) (string, error) {
 }
 
 // libbpfLine: the section of a BPF program in C.
-func libbpfLine(path string, p *elfnote.Probe, _ bool) (string, error) {
+func libbpfLine(path string, p *defs.FileProbe, _ bool) (string, error) {
 	if strings.Contains(path+p.Provider+p.Name, ":") {
 		return "", errors.New("libbpf divides at every colon")
 	}

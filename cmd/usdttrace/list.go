@@ -118,7 +118,7 @@ type listedFile struct {
 
 // probes reads the matching probes of a file, and reports whether it has some.
 func (l *listedFile) probes(file *elfnote.File, patterns []elfnote.Pattern) bool {
-	listing, err := file.Probes(patterns...)
+	listing, err := defs.List(file, patterns...)
 	if err != nil {
 		return false
 	}
@@ -164,7 +164,7 @@ func (t *tracer) listSites(file string, sel *usdt.Selection) int {
 		t.warnSkipped(sel, file)
 		return sel.Len()
 	}
-	listing, err := sel.File().Probes()
+	listing, err := defs.List(sel.File())
 	if err != nil {
 		t.warnFailed(fmt.Errorf("%s: %w", file, err))
 		return 0
@@ -203,7 +203,7 @@ func (t *targets) missingPair(where string) error {
 	for _, p := range t.options.pairs() {
 		for _, end := range t.definitions.Patterns(p) {
 			if !slices.ContainsFunc(listing.Probes,
-				func(probe elfnote.Probe) bool { return end.Match(probe.Provider, probe.Name) }) {
+				func(probe defs.FileProbe) bool { return end.Match(probe.Provider, probe.Name) }) {
 				missing = append(missing, end)
 			}
 		}
@@ -232,10 +232,10 @@ func (t *targets) missingPair(where string) error {
 
 // listing returns the names of the probes that are watched, if pairs are
 // measured.
-func (t *targets) listing() *elfnote.Listing {
-	listing := new(elfnote.Listing)
+func (t *targets) listing() *defs.Listing {
+	listing := new(defs.Listing)
 	for probe := range t.probes {
-		listing.Probes = append(listing.Probes, elfnote.Probe{Provider: probe[0], Name: probe[1],
+		listing.Probes = append(listing.Probes, defs.FileProbe{Provider: probe[0], Name: probe[1],
 			Sites: make([]elfnote.Site, 1)})
 	}
 	return listing

@@ -18,6 +18,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
@@ -367,7 +368,7 @@ func TestJavaVirtualMachine(t *testing.T) {
 	defer file.Close()
 	pattern, err := elfnote.ParsePattern("hotspot*:*")
 	qt.Assert(t, qt.IsNil(err))
-	listing, err := file.Probes(pattern)
+	listing, err := defs.List(file, pattern)
 	qt.Assert(t, qt.IsNil(err))
 	sites := 0
 	for _, probe := range listing.Probes {
@@ -410,7 +411,7 @@ func findJava(t *testing.T) (java, library string) {
 	libraries, _ := filepath.Glob("/usr/lib/jvm/*/lib/server/libjvm.so")
 	for _, library := range libraries {
 		if file, err := elfnote.Open(library); err == nil {
-			listing, err := file.Probes()
+			listing, err := defs.List(file)
 			file.Close()
 			if err == nil && len(listing.Probes) > 0 {
 				return filepath.Join(filepath.Dir(library), "../../bin/java"), library

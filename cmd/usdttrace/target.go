@@ -320,7 +320,7 @@ func (t *targets) withPairs(target usdt.Target, err error) error {
 		return err
 	}
 	defer all.Close()
-	listing, failed := all.File().Probes()
+	listing, failed := defs.List(all.File())
 	if failed != nil {
 		return err
 	}

@@ -99,14 +99,14 @@ func callEnds(
 	if known == nil || !ok || strings.ContainsAny(name, `*?[\`) {
 		return nil
 	}
-	var listing elfnote.Listing
+	var listing defs.Listing
 	for probe := range known.Probes() {
 		switch {
 		case probe.Provider == provider && probe.Name == name:
 			return nil
 		case probe.Provider == provider:
 			listing.Probes = append(listing.Probes,
-				elfnote.Probe{Provider: provider, Name: probe.Name, Sites: make([]elfnote.Site, 1)})
+				defs.FileProbe{Provider: provider, Name: probe.Name, Sites: make([]elfnote.Site, 1)})
 		}
 	}
 	for _, pair := range known.Pairs(&listing, pair) {

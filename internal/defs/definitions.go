@@ -184,12 +184,12 @@ func (c *Call) isOf(start, done string) bool {
 // PROVIDER:NAME is a pair of NAME__start and NAME__done, whether or not there
 // are such probes. Nil Definitions know no calls.
 func (d *Definitions) Pairs(
-	listing *elfnote.Listing, patterns ...PairPattern,
+	listing *Listing, patterns ...PairPattern,
 ) (pairs []Pair) {
 	if listing == nil {
 		return nil
 	}
-	known := make(map[[2]string]*elfnote.Probe)
+	known := make(map[[2]string]*FileProbe)
 	var names []string
 	for i := range listing.Probes {
 		p := &listing.Probes[i]
@@ -205,7 +205,7 @@ func (d *Definitions) Pairs(
 				if start == nil || done == nil {
 					continue
 				}
-				as := elfnote.Listing{Probes: []elfnote.Probe{
+				as := Listing{Probes: []FileProbe{
 					{Provider: provider, Name: call.Name + "__start", Sites: start.Sites},
 					{Provider: provider, Name: call.Name + "__done", Sites: done.Sites}}}
 				pairs = append(pairs, slices.DeleteFunc(pairsIn(&as, patterns...), func(pair Pair) bool {
@@ -231,7 +231,7 @@ func (d *Definitions) Pairs(
 // and without the pairs that are none, though their names end as those of a
 // pair do. A pattern START..DONE selects these, too.
 func (d *Definitions) NamedPairs(
-	listing *elfnote.Listing, patterns ...PairPattern,
+	listing *Listing, patterns ...PairPattern,
 ) []Pair {
 	if listing == nil {
 		return nil

@@ -325,10 +325,10 @@ func TestNotesAndPairsThatAreNone(t *testing.T) {
 	qt.Check(t, qt.Equals(contended.Arguments[2].Length, 3))
 
 	site := []elfnote.Site{{}}
-	listing := &elfnote.Listing{}
+	listing := &defs.Listing{}
 	for _, name := range []string{"rpc_keepalive_start", "rpc_keepalive_stop"} {
 		listing.Probes = append(listing.Probes,
-			elfnote.Probe{Provider: "libvirt", Name: name, Sites: site})
+			defs.FileProbe{Provider: "libvirt", Name: name, Sites: site})
 	}
 	for pattern, want := range map[string]int{"*": 0, "libvirt:rpc_keepalive": 0,
 		"libvirt:rpc_keepalive_start..libvirt:rpc_keepalive_stop": 1} {
@@ -385,7 +385,7 @@ func TestCalls(t *testing.T) {
 	}
 	qt.Check(t, qt.DeepEquals(patterns, []string{"own:begin", "own:end", "own:stop", "own:idle"}))
 
-	listing := &elfnote.Listing{Probes: []elfnote.Probe{
+	listing := &defs.Listing{Probes: []defs.FileProbe{
 		{Provider: "own", Name: "begin"}, {Provider: "own", Name: "end"},
 		{Provider: "own", Name: "a__start"}, {Provider: "own", Name: "a__done"}}}
 	for pattern, want := range map[string][]string{
@@ -401,7 +401,7 @@ func TestCalls(t *testing.T) {
 
 	// The start that is written out is that of a call, too, but the end is not.
 	d = defs.Builtin()
-	listing = &elfnote.Listing{Probes: []elfnote.Probe{
+	listing = &defs.Listing{Probes: []defs.FileProbe{
 		{Provider: "postgresql", Name: "transaction__start", Sites: make([]elfnote.Site, 1)},
 		{Provider: "postgresql", Name: "transaction__commit", Sites: make([]elfnote.Site, 1)},
 		{Provider: "postgresql", Name: "transaction__abort", Sites: make([]elfnote.Site, 1)}}}

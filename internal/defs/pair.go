@@ -19,10 +19,10 @@ import (
 type Pair struct {
 	// Start and Done are the probes. If a [PairPattern] has the names of both,
 	// one of them may be missing in the file: then it has no Sites.
-	Start, Done elfnote.Probe
+	Start, Done FileProbe
 
 	// Failed are further probes that end a call: one that fails.
-	Failed []elfnote.Probe
+	Failed []FileProbe
 }
 
 // String returns the pattern of this pair for [ParsePairPattern], without
@@ -223,14 +223,14 @@ func (p PairPattern) Patterns() (all []elfnote.Pattern) {
 }
 
 // failedOf returns the probes that end a failed call of a pair.
-func (p *PairPattern) failedOf(pair *Pair, probes []elfnote.Probe) (failed []elfnote.Probe) {
+func (p *PairPattern) failedOf(pair *Pair, probes []FileProbe) (failed []FileProbe) {
 	for _, f := range p.failed {
 		for _, probe := range probes {
 			if !f.Match(probe.Provider, probe.Name) ||
 				f.Provider.IsAny() && probe.Provider != pair.Start.Provider {
 				continue
 			}
-			other := func(p *elfnote.Probe) bool {
+			other := func(p *FileProbe) bool {
 				return p.Name != probe.Name || p.Provider != probe.Provider
 			}
 			if other(&pair.Start) && other(&pair.Done) {
@@ -244,13 +244,13 @@ func (p *PairPattern) failedOf(pair *Pair, probes []elfnote.Probe) (failed []elf
 // pairsIn returns the pairs among the probes that match any of the patterns, in
 // the order of the probes that start them. A probe may be the Start of several
 // pairs, with different ends, but the Done of only one.
-func pairsIn(l *elfnote.Listing, patterns ...PairPattern) []Pair {
+func pairsIn(l *Listing, patterns ...PairPattern) []Pair {
 	index := make(map[[2]string]int, len(l.Probes)) // 1 + the index of a probe
 	for i := range l.Probes {
 		index[[2]string{l.Probes[i].Provider, l.Probes[i].Name}] = i + 1
 	}
 	f := pairFinder{listing: l, index: index, startOf: make(map[int]int),
-		isStart: make(map[int]bool), failed: make(map[int][]elfnote.Probe)}
+		isStart: make(map[int]bool), failed: make(map[int][]FileProbe)}
 	var pairs []Pair
 	for i := range patterns {
 		p := &patterns[i]
@@ -287,16 +287,16 @@ func pairsIn(l *elfnote.Listing, patterns ...PairPattern) []Pair {
 
 // pairFinder finds the pairs of a file.
 type pairFinder struct {
-	listing *elfnote.Listing
+	listing *Listing
 	index   map[[2]string]int
-	startOf map[int]int             // index of the start, by that of the end
-	isStart map[int]bool            // whether a probe is a start, by its index
-	ends    []elfnote.Probe         // that match the pattern's FAILED
-	failed  map[int][]elfnote.Probe // Pair.Failed, by the index of the end
+	startOf map[int]int         // index of the start, by that of the end
+	isStart map[int]bool        // whether a probe is a start, by its index
+	ends    []FileProbe         // that match the pattern's FAILED
+	failed  map[int][]FileProbe // Pair.Failed, by the index of the end
 }
 
 // probe adds the sites to a probe, and reports whether the file has it.
-func (f *pairFinder) probe(p *elfnote.Probe) bool {
+func (f *pairFinder) probe(p *FileProbe) bool {
 	i := f.index[[2]string{p.Provider, p.Name}]
 	if i > 0 {
 		*p = f.listing.Probes[i-1]
@@ -372,7 +372,7 @@ type end struct {
 
 // key returns a text that is the same for the two probes of a pair. The probe
 // matches this side.
-func (e *end) key(probe *elfnote.Probe) string {
+func (e *end) key(probe *FileProbe) string {
 	var parts []string
 	if e.sameProvider {
 		parts = append(parts, probe.Provider)
@@ -393,8 +393,8 @@ func (p *PairPattern) literal() (Pair, bool) {
 			return Pair{}, false
 		}
 	}
-	return Pair{Start: elfnote.Probe{Provider: p.start.Provider.Text, Name: p.start.Name.Text},
-		Done: elfnote.Probe{Provider: p.done.Provider.Text, Name: p.done.Name.Text}}, true
+	return Pair{Start: FileProbe{Provider: p.start.Provider.Text, Name: p.start.Name.Text},
+		Done: FileProbe{Provider: p.done.Provider.Text, Name: p.done.Name.Text}}, true
 }
 
 // wildcards returns how many elements match more than one byte.

@@ -15,11 +15,11 @@ import (
 )
 
 // listingOf returns a listing of probes, "provider:name ...".
-func listingOf(probes string) *elfnote.Listing {
-	l := &elfnote.Listing{}
+func listingOf(probes string) *Listing {
+	l := &Listing{}
 	for _, probe := range strings.Fields(probes) {
 		provider, name, _ := strings.Cut(probe, ":")
-		l.Probes = append(l.Probes, elfnote.Probe{
+		l.Probes = append(l.Probes, FileProbe{
 			Provider: provider, Name: name, Sites: make([]elfnote.Site, 1)})
 	}
 	return l
@@ -102,7 +102,7 @@ func TestPairs(t *testing.T) {
 		pairs := pairsIn(l, p)
 		qt.Check(t, qt.Equals(pairTexts(pairs), test.want), qt.Commentf("%s", test.pattern))
 		for _, pair := range pairs {
-			for _, end := range append([]elfnote.Probe{pair.Start, pair.Done}, pair.Failed...) {
+			for _, end := range append([]FileProbe{pair.Start, pair.Done}, pair.Failed...) {
 				qt.Check(t, qt.IsTrue(elfnote.MatchAny(p.Patterns(), end.Provider, end.Name)),
 					qt.Commentf("%s", test.pattern))
 			}
@@ -139,10 +139,10 @@ func TestTextOfAPair(t *testing.T) {
 		`p:a\|b`:                       {"p", "a|b__start", "p", "a|b__done"},
 		`p:a.b\|c..p:d`:                {"p", "a.b|c", "p", "d"},
 	} {
-		pair := Pair{Start: elfnote.Probe{Provider: names[0], Name: names[1]},
-			Done: elfnote.Probe{Provider: names[2], Name: names[3]}}
+		pair := Pair{Start: FileProbe{Provider: names[0], Name: names[1]},
+			Done: FileProbe{Provider: names[2], Name: names[3]}}
 		qt.Check(t, qt.Equals(pair.String(), want))
-		l := &elfnote.Listing{Probes: []elfnote.Probe{pair.Start, pair.Done}}
+		l := &Listing{Probes: []FileProbe{pair.Start, pair.Done}}
 		qt.Check(t, qt.DeepEquals(pairsIn(l, MustParsePairPattern(pair.String())), []Pair{pair}),
 			qt.Commentf("%s", want))
 	}
@@ -169,12 +169,12 @@ func TestPairPatternsThatAreRefused(t *testing.T) {
 
 // A file with many probes, or long names, is no way to keep a tracer busy.
 func TestPairsTakeTimeInProportionToTheProbes(t *testing.T) {
-	l := &elfnote.Listing{}
+	l := &Listing{}
 	for i := range 20_000 {
 		name := strings.Repeat("a", i%50) + string(rune('0'+i%10)) + strings.Repeat("b", i/50)
-		l.Probes = append(l.Probes, elfnote.Probe{Provider: "p", Name: name})
+		l.Probes = append(l.Probes, FileProbe{Provider: "p", Name: name})
 	}
-	l.Probes = append(l.Probes, elfnote.Probe{Provider: "p", Name: strings.Repeat("a", 1<<20) + "b__done"})
+	l.Probes = append(l.Probes, FileProbe{Provider: "p", Name: strings.Repeat("a", 1<<20) + "b__done"})
 	start := time.Now()
 	pairsIn(l, MustParsePairPattern("*a*b..*a*b"), MustParsePairPattern("*"))
 	qt.Assert(t, qt.IsTrue(time.Since(start) < time.Minute))
@@ -227,7 +227,7 @@ func FuzzPairPattern(f *testing.F) {
 		}
 		pairs := pairsIn(listingOf(""), p)
 		pairs = append(pairs,
-			pairsIn(&elfnote.Listing{Probes: []elfnote.Probe{{Provider: provider, Name: name}}}, p)...)
+			pairsIn(&Listing{Probes: []FileProbe{{Provider: provider, Name: name}}}, p)...)
 		_ = slices.Clone(pairs)
 	})
 }

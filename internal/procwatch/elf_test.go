@@ -16,6 +16,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
@@ -148,7 +149,7 @@ var (
 func TestTestELFHasTheProbesItIsMadeWith(t *testing.T) {
 	f, err := elfnote.NewFile(bytes.NewReader(memoryProbes.bytes()))
 	qt.Assert(t, qt.IsNil(err))
-	listing, err := f.Probes()
+	listing, err := defs.List(f)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(listing.Malformed, 0))
 	qt.Assert(t, qt.HasLen(listing.Probes, 2))

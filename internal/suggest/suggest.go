@@ -156,15 +156,15 @@ func Probes(sites iter.Seq2[elfnote.Site, error], patterns ...elfnote.Pattern) [
 
 // Among returns " (nearest: a, b)" for the probes among some that are spelled
 // most like one of the patterns, "" if none is.
-func Among(probes []elfnote.Probe, patterns []elfnote.Pattern) string {
+func Among(probes []elfnote.Site, patterns []elfnote.Pattern) string {
 	return Nearest(Add(nil, probes, patterns))
 }
 
 // Add adds such probes to those of other files, up to three altogether.
-func Add(known []string, probes []elfnote.Probe, patterns []elfnote.Pattern) []string {
+func Add(known []string, probes []elfnote.Site, patterns []elfnote.Pattern) []string {
 	for _, name := range Probes(func(yield func(elfnote.Site, error) bool) {
 		for i := range probes {
-			if !yield(elfnote.Site{Provider: probes[i].Provider, Name: probes[i].Name}, nil) {
+			if !yield(probes[i], nil) {
 				return
 			}
 		}
@@ -200,11 +200,11 @@ func Pairs(pairs []defs.Pair, pattern defs.PairPattern) []defs.Pair {
 	var candidates candidates[defs.Pair]
 	for _, pair := range pairs[:min(mostCompared, len(pairs))] {
 		provider, base, _ := strings.Cut(pair.String(), ":")
-		names := []elfnote.Probe{{Provider: provider, Name: base}}
+		names := []defs.FileProbe{{Provider: provider, Name: base}}
 		if both {
-			names = []elfnote.Probe{pair.Start, pair.Done}
+			names = []defs.FileProbe{pair.Start, pair.Done}
 		}
-		is := func(end *elfnote.Probe) bool {
+		is := func(end *defs.FileProbe) bool {
 			return text == end.Name || text == end.Provider+":"+end.Name
 		}
 		if is(&pair.Start) || is(&pair.Done) {
@@ -229,7 +229,7 @@ type PairError struct {
 }
 
 // NewPairError returns the error for a file with these probes.
-func NewPairError(pattern defs.PairPattern, listing *elfnote.Listing) *PairError {
+func NewPairError(pattern defs.PairPattern, listing *defs.Listing) *PairError {
 	var none *defs.Definitions
 	return &PairError{Pattern: pattern, Pairs: none.Pairs(listing, defs.MustParsePairPattern("*"))}
 }

@@ -51,8 +51,8 @@ func TestPairs(t *testing.T) {
 	var pairs []defs.Pair
 	for _, base := range []string{"query__parse", "query", "checkpoint"} {
 		pairs = append(pairs, defs.Pair{
-			Start: elfnote.Probe{Provider: "postgresql", Name: base + "__start"},
-			Done:  elfnote.Probe{Provider: "postgresql", Name: base + "__done"},
+			Start: defs.FileProbe{Provider: "postgresql", Name: base + "__start"},
+			Done:  defs.FileProbe{Provider: "postgresql", Name: base + "__done"},
 		})
 	}
 	for pattern, want := range map[string]string{
