@@ -35,6 +35,7 @@
 #   make release-snapshot    archives and packages of all machines, into dist
 #   make release-dry-run VERSION=v0.1.0      all of a release but its publication
 #   make otelcol    a Collector with the receiver, as otelcol/build/otelcol-usdt
+#   make test-releases       PostgreSQL 17 and 18, with the tests of the system's
 #   make test-otelcol        runs it with PostgreSQL and Prometheus
 #   make test-profiler-newest  the profiler's tests with the newest OpenTelemetry
 #                   eBPF profiler
@@ -134,6 +135,7 @@ setup-root:
 	internal/setup/install demo generate test test-all
 	internal/setup/newest-packages
 	internal/setup/newest-peers docs/recipes/build/peers
+	internal/setup/releases docs/recipes/build/releases
 	internal/setup/debug-packages docs/recipes/build/debug
 	internal/setup/interpreter tcl docs/recipes/build/tcl
 
@@ -150,9 +152,19 @@ test-attaching: setup-root
 	set -e; for module in $(filter-out . $(nested) $(computing),$(modules)); do \
 		$(test) $$module -count=1 -p 1 $(TESTFLAGS) ./...; \
 	done
+	$(MAKE) --no-print-directory test-releases RELEASED='^TestStatementsOf'
 test-computing:
 	set -e; for module in $(computing); do $(test) $$module -count=1 $(TESTFLAGS) ./...; done
 	$(MAKE) --no-print-directory test-narrow
+
+# The tests of PostgreSQL with the servers of newer releases, as root.
+RELEASED ?= Postgres|Statements
+.PHONY: test-releases
+test-releases:
+	internal/setup/releases docs/recipes/build/releases
+	set -e; for release in $(CURDIR)/docs/recipes/build/releases/*/; do \
+		GOUSDT_RELEASE=$${release%/} $(test) cmd -count=1 -run '$(RELEASED)' ./usdttrace; \
+	done
 
 # An int of 32 bits, which lengths in a file overflow.
 .PHONY: test-narrow
@@ -172,7 +184,7 @@ test-race: setup
 .PHONY: nightly
 nightly:
 	set -e; for goal in test-race test-faults test-soak test-hostile transcripts \
-		test-otelcol test-profiler-newest bench-smoke test-kernels fuzz; do \
+		test-releases test-otelcol test-profiler-newest bench-smoke test-kernels fuzz; do \
 		$(MAKE) --no-print-directory $$goal; \
 	done
 

@@ -576,17 +576,25 @@ func TestCallsOfPostgresTakeTheirOwnTime(t *testing.T) {
 
 	relation := server.Query("SELECT pg_relation_filenode('fruit')")
 	var out string
+	wants := []string{"postgresql:buffer__read", "--where", "is_hit == 0 && relation == " + relation}
+	if server.Version >= 17 {
+		wants = append(wants, "--match", "block")
+	}
 	spans, total, summary := calls(func() {
 		out = server.Query("SET track_io_timing = on; SET max_parallel_workers_per_gather = 0",
 			"EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF) SELECT count(*) FROM fruit")
-	}, "postgresql:buffer__read", "--where", "is_hit == 0 && relation == "+relation)
+	}, wants...)
 	read := regexp.MustCompile(`(?s)read=(\d+).*?I/O Timings: .*?read=([\d.]+)`).FindStringSubmatch(out)
 	qt.Assert(t, qt.HasLen(read, 3), qt.Commentf("%s", out))
-	qt.Check(t, qt.Equals(strconv.Itoa(len(spans)), read[1]))
-	reads := ownTime{uint64(len(spans)), milliseconds(t, read[2]), time.Hour, milliseconds(t, read[2])}
-	reads.check(t, "PostgreSQL", "--latency postgresql:buffer__read --where 'is_hit == 0'",
-		"`EXPLAIN (ANALYZE, BUFFERS)`: the system calls in them", uint64(len(spans)), total)
-	qt.Check(t, qt.Equals(summary.Overlapped+summary.Unmatched, 0))
+	if server.Version < 18 {
+		qt.Check(t, qt.Equals(strconv.Itoa(len(spans)), read[1]))
+		reads := ownTime{uint64(len(spans)), milliseconds(t, read[2]), time.Hour, milliseconds(t, read[2])}
+		reads.check(t, "PostgreSQL", "--latency postgresql:buffer__read --where 'is_hit == 0'",
+			"`EXPLAIN (ANALYZE, BUFFERS)`: the system calls in them", uint64(len(spans)), total)
+		qt.Check(t, qt.Equals(summary.Overlapped+summary.Unmatched, 0))
+	} else { // another process ends them
+		qt.Check(t, qt.Equals(strconv.FormatUint(uint64(len(spans))+summary.Unmatched, 10), read[1]))
+	}
 
 	spans, total, summary = calls(func() { out = server.Query(traced, sort, sort) }, "postgresql:sort")
 	elapsed, ended := time.Duration(0), sorted.FindAllStringSubmatch(out, -1)
@@ -642,9 +650,13 @@ func TestCallsOfPostgresTakeTheirOwnTime(t *testing.T) {
 		"--latency postgresql:transaction", "`transaction_timestamp`", uint64(len(spans)), total)
 
 	// A checkpoint has parts, whose times the server adds up.
-	const parts = "SELECT checkpoint_write_time, checkpoint_sync_time FROM pg_stat_bgwriter " +
-		"WHERE checkpoints_req > 0"
-	server.Query("UPDATE fruit SET i = i", "SELECT pg_stat_reset_shared('bgwriter')")
+	parts, statistics := "SELECT checkpoint_write_time, checkpoint_sync_time FROM pg_stat_bgwriter "+
+		"WHERE checkpoints_req > 0", "bgwriter"
+	if server.Version >= 17 {
+		parts, statistics = "SELECT write_time, sync_time FROM pg_stat_checkpointer WHERE num_requested > 0",
+			"checkpointer"
+	}
+	server.Query("UPDATE fruit SET i = i", "SELECT pg_stat_reset_shared('"+statistics+"')")
 	var took time.Duration
 	write, sync := "postgresql:buffer__checkpoint__start..postgresql:buffer__checkpoint__sync__start",
 		"postgresql:buffer__checkpoint__sync__start..postgresql:buffer__checkpoint__done"

@@ -278,11 +278,16 @@ func TestGoProbesInOtherTools(t *testing.T) {
 					"NAMES", goShop+"/shop.d").Replace(words[i])
 			}
 			path := test.path(t)
+			var in []string
 			if test.name == "usdtprofile" {
 				qt.Assert(t, qt.IsNil(testprog.AllowLockedMemory()))
+				// Not every system has mounted what it asks for.
+				in = []string{"unshare", "--mount", "sh", "-e", "-c",
+					`mount -t tracefs tracefs /sys/kernel/tracing; exec "$@"`, "sh"}
 			}
 			run := func(args ...string) string {
-				cmd := exec.CommandContext(t.Context(), path, args...)
+				args = append(append(in, path), args...)
+				cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
 				cmd.Env = append(os.Environ(), "HOME="+home, "DEBUGINFOD_URLS=")
 				out, err := cmd.CombinedOutput()
 				qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))

@@ -354,7 +354,7 @@ func (t *tracer) otherFiles(samePath bool) (lines []string) {
 		if !samePath {
 			of = "name"
 		}
-		seen := make(map[int]bool)
+		seen, first := make(map[int]bool), 0
 		t.eachMapped(t.wanted(), func(p proc.Process, file *procfs.MappedFile) {
 			id, err := file.Identify()
 			if err != nil || seen[p.PID] || t.targets.nameOf(id.FileID) != "" ||
@@ -367,7 +367,11 @@ func (t *tracer) otherFiles(samePath bool) (lines []string) {
 			if file.Deleted {
 				what += " (deleted)"
 			}
-			running = append(running, fmt.Sprintf("process %s runs another file of that %s: %s",
+			at := len(running)
+			if file.Path == path { // before those that only have its name
+				at, first = first, first+1
+			}
+			running = slices.Insert(running, at, fmt.Sprintf("process %s runs another file of that %s: %s",
 				p, of, what))
 		})
 		for _, text := range running[:min(len(running), most)] {

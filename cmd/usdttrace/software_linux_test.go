@@ -3,10 +3,8 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -256,18 +254,11 @@ type benchResult struct {
 // pgbench runs a script some times and returns what it says.
 func pgbench(t *testing.T, server *testprog.Postgres, script string, transactions int) benchResult {
 	t.Helper()
-	program := filepath.Join(filepath.Dir(server.File), "pgbench")
-	if _, err := os.Stat(program); err != nil {
-		program = testneeds.Tool(t, "pgbench", "postgresql")
-	}
 	file := filepath.Join(t.TempDir(), "script.sql")
 	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(script), 0o644)))
-	ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(runDeadline))
-	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "-n", "-c", "1", "-t", strconv.Itoa(transactions),
-		"-f", file,
+	cmd := server.Client("pgbench", "-n", "-c", "1", "-t", strconv.Itoa(transactions), "-f", file,
 		"-h", server.SocketDir, "-U", "gousdt", "postgres")
-	cmd.Env = append(os.Environ(),
+	cmd.Env = append(cmd.Env,
 		"PGOPTIONS=-c log_min_duration_statement=0 -c client_min_messages=log")
 	out, err := cmd.CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))

@@ -31,9 +31,8 @@ func TestStatementsOfDrivers(t *testing.T) {
 	server := testprog.StartPostgresForDrivers(t)
 	port := strconv.Itoa(server.Port)
 	server.Query("CREATE TABLE t (a int, note text)")
-	pgbench := filepath.Join(filepath.Dir(server.File), "pgbench")
 	bench := func(arguments ...string) *exec.Cmd {
-		return exec.Command(pgbench,
+		return server.Client("pgbench",
 			append(arguments, "-h", server.SocketDir, "-p", port, "-U", "gousdt", "postgres")...)
 	}
 	output(t, bench("-i", "-q"))
@@ -111,10 +110,9 @@ func TestStatementsOfUsers(t *testing.T) {
 	script, port := filepath.Join(t.TempDir(), "script"), strconv.Itoa(server.Port)
 	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte("SELECT 1;\n"), 0o600)))
 	bench := func(host, user, application string, n int) {
-		command := exec.Command(filepath.Join(filepath.Dir(server.File), "pgbench"), "-n", "-C",
-			"-t", strconv.Itoa(n), "-f", script, "-h", host, "-p", port, "-U", user,
-			"shop")
-		command.Env = append(os.Environ(), "PGAPPNAME="+application)
+		command := server.Client("pgbench", "-n", "-C", "-t", strconv.Itoa(n), "-f", script,
+			"-h", host, "-p", port, "-U", user, "shop")
+		command.Env = append(command.Env, "PGAPPNAME="+application)
 		output(t, command)
 	}
 	r := watching(t, "--json", "--latency", "postgresql:statement", "--by",
@@ -183,10 +181,9 @@ func TestStatementsThatHang(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "script")
 	const waits = "UPDATE t SET a = a + 1;"
 	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte(waits+"\n"), 0o644)))
-	bin := filepath.Dir(server.File)
 	as := []string{"-h", server.SocketDir, "-U", "gousdt"}
 	background := func(program string, arguments ...string) io.WriteCloser {
-		cmd := exec.Command(filepath.Join(bin, program), append(as, arguments...)...)
+		cmd := server.Client(program, append(as, arguments...)...)
 		stdin, err := cmd.StdinPipe()
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsNil(cmd.Start()))
@@ -209,7 +206,8 @@ func TestStatementsThatHang(t *testing.T) {
 	background("pgbench", "-n", "-M", "prepared", "-c", "2", "-j", "2", "-t", "1", "-f", script, "postgres")
 	active(2)
 	const parallel = "SELECT pg_sleep(600)"
-	background("psql", "-d", "postgres", "-c", "SET force_parallel_mode = on", "-c", parallel)
+	background("psql", "-d", "postgres", "-c", "SELECT set_config(name, 'on', false) FROM pg_settings "+
+		"WHERE name IN ('force_parallel_mode', 'debug_parallel_query')", "-c", parallel)
 	active(4) // the statement, and the process that sleeps for it
 
 	var open []string

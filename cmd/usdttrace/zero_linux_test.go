@@ -213,6 +213,10 @@ func TestUnseenHitsAreExplained(t *testing.T) {
 		r.interrupt()
 	})
 	t.Run("another file of the name", func(t *testing.T) {
+		// Three others only have its name, and are said after it.
+		for range 3 {
+			startTarget(t, "target-pie")
+		}
 		p := startTarget(t, "target-pie")
 		qt.Assert(t, qt.IsNil(os.Remove(p.path)))
 		contents, err := os.ReadFile(testprog.Path(t, "target-pie"))

@@ -168,11 +168,18 @@ type Postgres struct {
 	SocketDir string
 	// Port is that of TCP on 127.0.0.1, 0 without TCP.
 	Port int
+	// Version is the first part of the server's.
+	Version int
 
 	t     testing.TB
+	root  string // in which bin is; its /tmp is the test's own
 	bin   string
 	owner *syscall.Credential // whom it runs as; nil for the test's own user
 }
+
+// releaseVariable names the root of a release that internal/setup/releases has
+// unpacked, whose server is started.
+const releaseVariable = "GOUSDT_RELEASE"
 
 // StartPostgres makes an empty database cluster in a temporary folder and
 // starts a server on it: on a Unix socket only, as an unprivileged user if the
@@ -211,6 +218,14 @@ func startPostgres(t testing.TB, bin string, port int) *Postgres {
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	p := &Postgres{File: filepath.Join(bin, "postgres"), SocketDir: dir, Port: port, t: t, bin: bin}
+	if root := os.Getenv(releaseVariable); root != "" && strings.HasPrefix(bin, root) {
+		p.root, p.bin = root, strings.TrimPrefix(bin, root)
+	}
+	said, err := p.command(context.Background(), nil,
+		filepath.Join(p.bin, "postgres"), "--version").Output()
+	qt.Assert(t, qt.IsNil(err))
+	_, err = fmt.Sscanf(string(said), "postgres (PostgreSQL) %d", &p.Version)
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", said))
 	if os.Geteuid() == 0 { // as which the server refuses to run
 		p.owner = Unprivileged(t)
 		qt.Assert(t, qt.IsNil(os.Chown(dir, int(p.owner.Uid), int(p.owner.Gid))))
@@ -218,8 +233,8 @@ func startPostgres(t testing.TB, bin string, port int) *Postgres {
 	data := filepath.Join(dir, "data")
 	ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(postgresDeadline))
 	defer cancel()
-	initdb := p.command(ctx, filepath.Join(bin, "initdb"), "--pgdata", data, "--username", "gousdt",
-		"--auth", "trust", "--locale", "C", "--encoding", "UTF8", "--no-sync")
+	initdb := p.command(ctx, p.owner, filepath.Join(p.bin, "initdb"), "--pgdata", data,
+		"--username", "gousdt", "--auth", "trust", "--locale", "C", "--encoding", "UTF8", "--no-sync")
 	out, err := initdb.CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s: %s", initdb, out))
 	p.start(data)
@@ -231,7 +246,8 @@ func startPostgres(t testing.TB, bin string, port int) *Postgres {
 func (p *Postgres) start(data string) {
 	p.t.Helper()
 	const script = `"$@" & echo $!; read -r _; kill -INT $!; wait $!`
-	cmd := p.command(context.Background(), "sh", "-c", script, "sh", p.File, "-D", data,
+	cmd := p.command(context.Background(), p.owner, "sh", "-c", script, "sh",
+		filepath.Join(p.bin, "postgres"), "-D", data,
 		"-k", p.SocketDir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "autovacuum=off",
 		"-c", "max_connections=10")
 	if p.Port != 0 {
@@ -305,7 +321,7 @@ func (p *Postgres) Refuse(sql ...string) {
 func (p *Postgres) psql(sql ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(postgresDeadline))
 	defer cancel()
-	psql := p.command(ctx, filepath.Join(p.bin, "psql"), "-X", "-q", "-A", "-t", "-h", p.SocketDir,
+	psql := p.command(ctx, p.owner, filepath.Join(p.bin, "psql"), "-X", "-q", "-A", "-t", "-h", p.SocketDir,
 		"-U", "gousdt", "-d", "postgres")
 	if p.Port != 0 {
 		psql.Args = append(psql.Args, "-p", strconv.Itoa(p.Port))
@@ -317,16 +333,42 @@ func (p *Postgres) psql(sql ...string) (string, error) {
 	return string(out), err
 }
 
-// command returns a command that runs as the owner in a folder that the owner
-// may enter, with nothing in its environment that leads it to another server.
-func (p *Postgres) command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = p.SocketDir
-	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}
-	if p.owner != nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.owner}
-	}
+// Client returns a command of the server's clients, as psql, which runs as the
+// test's own user.
+func (p *Postgres) Client(name string, args ...string) *exec.Cmd {
+	cmd := p.command(context.Background(), nil, filepath.Join(p.bin, name), args...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	return cmd
+}
+
+// command returns a command that runs as a user, nil for the test's own, in a
+// folder that both may enter, with nothing in its environment that leads it to
+// another server.
+func (p *Postgres) command(
+	ctx context.Context, as *syscall.Credential, name string, args ...string,
+) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	if p.root != "" {
+		if as == nil {
+			as = new(syscall.Credential)
+		}
+		in := InRelease(p.root, as, append([]string{name}, args...)...)
+		cmd = exec.CommandContext(ctx, in[0], in[1:]...)
+	} else if as != nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
+	}
+	cmd.Dir = p.SocketDir
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
+	return cmd
+}
+
+// InRelease is a command of another release of the system, which is unpacked at
+// root: it shares this system's processes, users and /tmp.
+func InRelease(root string, as *syscall.Credential, command ...string) []string {
+	const enter = `for d in tmp dev proc etc/passwd etc/group; do mount --rbind "/$d" "$0/$d"; done
+		user=$1; shift; exec chroot --userspec="$user" "$0" "$@"`
+	return append([]string{"unshare", "--mount", "sh", "-e", "-c", enter, root,
+		fmt.Sprintf("%d:%d", as.Uid, as.Gid)}, command...)
 }
 
 // Unprivileged returns an account for a server.
@@ -348,7 +390,7 @@ func Unprivileged(t testing.TB) *syscall.Credential {
 // each version in a folder of its own, which is not in PATH.
 func findPostgres(t testing.TB) string {
 	t.Helper()
-	const pattern = "/usr/lib/postgresql/*/bin"
+	pattern := os.Getenv(releaseVariable) + "/usr/lib/postgresql/*/bin"
 	folders, _ := filepath.Glob(pattern)
 	newest, best := 0, ""
 	for _, folder := range folders {
