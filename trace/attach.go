@@ -116,6 +116,12 @@ func closeAll(attachments ...*Attachment) error {
 		sessions[a.session] = true
 		a.enter(leaving)
 	}
+	for s := range sessions { // while the names of the pairs are known
+		_ = s.use(func() error {
+			s.openCalls.takeExits(s)
+			return nil
+		})
+	}
 	var errs []error
 	for _, links := range ranked {
 		errs = append(errs, sys.CloseTogether(links)) // waits also for those that others close

@@ -74,9 +74,18 @@ type Event struct {
 	// Duration is the time since Start.
 	Duration time.Duration
 	// Failed reports whether the call has ended at a probe that the
-	// [Latency].Pair, or the definition of the call, has for calls
-	// that fail.
+	// [Latency].Pair, or the definition of the call, has for calls that fail,
+	// or has Ended.
 	Failed bool
+	// Ended, with EventOptions.Exits, is how the thread ended inside the call:
+	// "killed by SIGKILL", "exited with status 1", "thread exited" (and its
+	// process went on), or "ended" if the kernel, without BTF, does not report
+	// how. It is "" for a call that has an end. A call that failed without
+	// passing a probe of its Latency counts as going on until then.
+	//
+	// Time and Duration are those of the thread's end, Probe and Site those of
+	// Start, and there are no Args.
+	Ended string
 
 	call *defs.Pair // for Pair; nil for a pair of probes
 
@@ -337,7 +346,7 @@ func (r *reading) loop() {
 		r.ring.interrupted.Store(false) // first: a later interruption must not be missed
 		// Events that were sent before the session became silent are there now.
 		silent := r.life.has(detached)
-		if !r.readAll() || r.isOver() {
+		if !r.readAll() || !r.deliverOver() || r.isOver() {
 			return
 		}
 		r.pass()
@@ -502,6 +511,12 @@ func (r *reading) readAll() bool {
 			if !ok {
 				break
 			}
+			if bpfgen.IsMarkOfExit(raw) {
+				if !r.takeExits() {
+					return false
+				}
+				continue
+			}
 			event, err := r.decoder.decode(raw)
 			if !r.yield(event, err) || m.interrupted.Load() && r.isOver() {
 				return false
@@ -510,6 +525,25 @@ func (r *reading) readAll() bool {
 		// The last event is valid until the next one comes, but the kernel may
 		// overwrite its bytes as soon as it knows that they were read.
 		r.decoder.settle()
+	}
+	return true
+}
+
+// takeExits delivers the calls inside which threads have ended. It reports
+// whether to go on.
+func (r *reading) takeExits() bool {
+	_ = r.use(func() error {
+		r.openCalls.takeExits(r.Session)
+		return nil
+	})
+	return r.deliverOver()
+}
+
+func (r *reading) deliverOver() bool {
+	for e := r.openCalls.nextOver(); e != nil; e = r.openCalls.nextOver() {
+		if !r.yield(e, nil) {
+			return false
+		}
 	}
 	return true
 }

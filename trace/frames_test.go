@@ -202,7 +202,8 @@ func TestCallsOfRandomPrograms(t *testing.T) {
 		losses, err := s.Losses()
 		qt.Assert(t, qt.IsNil(err))
 		ok := qt.Check(t, qt.DeepEquals(measured, said)) &&
-			qt.Check(t, qt.Equals(losses, trace.Losses{Left: losses.Left, Replaced: losses.Replaced}))
+			qt.Check(t, qt.Equals(losses, trace.Losses{Left: losses.Left, Exited: losses.Exited,
+				Replaced: losses.Replaced}))
 		if !ok {
 			t.Fatalf("%s %s, program %d:\n%s", compiler, level, n, source)
 		}

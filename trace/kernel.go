@@ -3,9 +3,11 @@
 package trace
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -100,6 +102,32 @@ func (s *Session) followExecs() {
 	}
 }
 
+// maxExits is the number of threads that have ended whose calls nobody has
+// looked at yet. Of more, the oldest ones' calls count as Losses.Replaced.
+const maxExits = 4096
+
+// followExits keeps how threads end in whose processes calls have begun. Where
+// the kernel does not let it, they count as Losses.Replaced when they are gone.
+func (s *Session) followExits() {
+	if len(s.latencies) == 0 {
+		return
+	}
+	held := heldBack * s.cpus
+	_, callers := s.newMap("trace_callers", ebpf.LRUHash, 4, 4, maxCallers+held)
+	exits, fd := s.newMap("trace_exits", ebpf.LRUHash, 8, int(unsafe.Sizeof(bpfgen.Exit{})), maxExits+held)
+	if s.mapErr != nil {
+		return
+	}
+	task, _ := taskLayout() // else it is not known how
+	plan := *s.plan
+	plan.Callers, plan.Kernel.Order = callers, binary.NativeEndian
+	program, err := plan.ExitProbe(fd, task)
+	if err == nil && s.followTasks(&ebpf.ProgramSpec{Name: "sched_process_exit",
+		Instructions: program}) == nil {
+		s.exits, s.plan.Callers = exits, callers
+	}
+}
+
 // execAfter reports whether a process has, or may have, run another program
 // after a moment of the monotonic clock.
 func (s *Session) execAfter(pid int, moment time.Duration) bool {
@@ -163,7 +191,25 @@ func taskLayout() (task bpfgen.Task, err error) {
 			task.Thread = m.Offset.Bytes()
 		case "tgid":
 			task.Process = m.Offset.Bytes()
+		case "exit_code":
+			task.ExitCode = m.Offset.Bytes()
+		case "signal":
+			task.Signal = m.Offset.Bytes()
 		}
+	}
+	var shared *btf.Struct
+	if spec.TypeByName("signal_struct", &shared) == nil {
+		for _, m := range shared.Members {
+			switch m.Name {
+			case "live":
+				task.Live = m.Offset.Bytes()
+			case "flags":
+				task.SignalFlags = m.Offset.Bytes()
+			}
+		}
+	}
+	if task.Live == 0 || task.SignalFlags == 0 { // other members come first
+		task.Signal = 0
 	}
 	if task.Thread == 0 || task.Process == 0 { // other members come first
 		return task, errors.New("the kernel's BTF: task_struct has no pid or no tgid")

@@ -101,7 +101,7 @@ func (o *openCalls) mismatch(l *Losses) (text, match string) {
 // endElsewhere reports whether most calls seem to end on other threads: nearly
 // as many starts lack an end as ends lack a start.
 func endElsewhere(l *Losses, all *seen) bool {
-	starts, ends := l.Replaced+l.Left+l.Unfinished, l.Unmatched
+	starts, ends := l.Replaced+l.Killed+l.Exited+l.Left+l.Unfinished, l.Unmatched
 	less, more := min(starts, ends), max(starts, ends)
 	return !all.many && less > few && less > all.ended && more-less <= more/8
 }

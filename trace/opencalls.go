@@ -44,12 +44,10 @@ import (
 // It works until [Session.Detach], and takes some 10 ms for each 10,000 threads
 // that have passed the probes.
 func (s *Session) OpenCalls(longer time.Duration) ([]*Event, error) {
-	pairs := make(map[uint32]defs.Pair)
-	for _, a := range s.Attachments() {
-		maps.Copy(pairs, a.names)
-	}
+	pairs := s.namedPairs()
 	var open []*Event
 	err := s.use(func() (err error) {
+		s.openCalls.takeExits(s)
 		decoder := newDecoder(&s.sites, false)
 		now, ok := readClocks()
 		if !ok {
@@ -66,7 +64,7 @@ func (s *Session) OpenCalls(longer time.Duration) ([]*Event, error) {
 						!s.mayCount(l, &call, c.Duration) {
 						continue
 					}
-					if c.Start, err = s.openStart(decoder, l, key, &of, &call); err != nil {
+					if c.Start, err = s.openStart(decoder, l, key, &of, &call, nil); err != nil {
 						return err
 					}
 					if c.Start != nil && l.has(key, call) {
@@ -85,6 +83,14 @@ func (s *Session) OpenCalls(longer time.Duration) ([]*Event, error) {
 	return open, err
 }
 
+func (s *Session) namedPairs() map[uint32]defs.Pair {
+	pairs := make(map[uint32]defs.Pair)
+	for _, a := range s.Attachments() {
+		maps.Copy(pairs, a.names)
+	}
+	return pairs
+}
+
 // each calls a function for the calls on each stack that the kernel has.
 func (l *latency) each(do func(key [2]uint64, calls []bpfgen.OpenCall, stack []byte) error) error {
 	return eachOnce(l.calls, "reading the calls that go on",
@@ -101,13 +107,17 @@ func (l *latency) has(key [2]uint64, call bpfgen.OpenCall) bool {
 }
 
 // openStart returns the start of a call that goes on, or nil if its thread or
-// process has ended.
+// process has ended. If that is known, ended is its end.
 func (s *Session) openStart(
-	d *decoder, l *latency, key [2]uint64, pair *defs.Pair, call *bpfgen.OpenCall,
+	d *decoder, l *latency, key [2]uint64, pair *defs.Pair, call *bpfgen.OpenCall, ended *Event,
 ) (*Event, error) {
 	start := &Event{Monotonic: call.Began, Time: time.Unix(0, int64(call.Began)+d.wall), CPU: -1,
 		Weight: 1, Probe: pair.Start.Provider + ":" + pair.Start.Name}
-	if s.plan.Kernel.PIDs == nil {
+	switch {
+	case ended != nil:
+		start.PID, start.TID, start.Command = ended.PID, ended.TID, ended.Command
+		start.CgroupID = ended.CgroupID
+	case s.plan.Kernel.PIDs == nil:
 		start.PID, start.TID, _ = bpfgen.Caller(key)
 		var there bool
 		if start.Command, there = commandSince(start.PID, start.TID, call.Began); !there {
@@ -185,8 +195,9 @@ func outcomes(
 	switch {
 	case left.Source == expr.Duration:
 		value = uint64(d)
-	case left.Source == expr.Failed:
-		value = 0 // so far
+	case left.Source == expr.Failed && call.Failed:
+		value = 1
+	case left.Source == expr.Failed: // not so far
 	default:
 		return true, true
 	}
@@ -207,6 +218,12 @@ type openCalls struct {
 	execed uint64 // calls of programs in whose place others run
 	frozen bool   // the session has begun to detach
 	going  uint64
+
+	// Calls inside which a thread or process has ended, as far as the kernel
+	// says how: by a signal or not, and the events that wait for their reader.
+	killed, exited uint64
+	over           []*Event
+	unread         uint64 // events that found no room
 
 	compared map[uint32]*comparison // by the number of the pair
 	noTables []string               // see Losses.NoTables
@@ -240,6 +257,9 @@ func (o *openCalls) count(
 ) (going, ended uint64, err error) {
 	if o.frozen {
 		return o.going, o.ended + o.execed, nil
+	}
+	if err := o.lockedTakeExits(s); err != nil {
+		return 0, 0, err
 	}
 	o.going = 0
 	for _, c := range o.compared {
@@ -289,6 +309,163 @@ func (o *openCalls) count(
 	}
 	o.execed = execed
 	return o.going, o.ended + o.execed, nil
+}
+
+// maxOver is the number of calls ended by exits that wait for their reader.
+const maxOver = 4096
+
+// takeExits takes the calls inside which threads and processes have ended:
+// counts them, and makes events of those that are asked for. What cannot be
+// read counts as Losses.Replaced later. It must be called within [Session.use].
+func (o *openCalls) takeExits(s *Session) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_ = o.lockedTakeExits(s)
+}
+
+func (o *openCalls) lockedTakeExits(s *Session) error {
+	if s.exits == nil || o.frozen {
+		return nil
+	}
+	exits, processes := make(map[uint64]*bpfgen.Exit), make(map[int]*bpfgen.Exit)
+	if err := eachOnce(s.exits, "reading which threads have ended",
+		func(thread uint64, exit *bpfgen.Exit) error {
+			e := *exit
+			if exits[thread] = &e; e.How(true) != "" {
+				processes[int(thread>>32)] = &e
+			}
+			return nil
+		}); err != nil || len(exits) == 0 {
+		return err
+	}
+	now, ok := readClocks()
+	if !ok {
+		return errors.New("the clocks cannot be read")
+	}
+	t := exitTaker{Session: s, pairs: s.namedPairs(), decoder: newDecoder(&s.sites, false)}
+	t.decoder.wall = now.wall
+	for _, l := range s.latencies {
+		var err error
+		if few := 1 << 12; l.ByThread() && len(exits)*len(t.pairs) < few {
+			var stack [bpfgen.CallsSize]byte
+			for thread, exit := range exits {
+				for pair := range t.pairs {
+					key := [2]uint64{thread, uint64(pair)}
+					if l.calls.Lookup(&key, &stack) == nil {
+						err = cmp.Or(err, t.take(l, key, stack[:], exit))
+					}
+				}
+			}
+		} else {
+			err = l.each(func(key [2]uint64, _ []bpfgen.OpenCall, stack []byte) error {
+				exit, byThread := exits[key[0]], key[1]>>32 == 0
+				if pid, _, _ := bpfgen.Caller(key); !byThread {
+					exit = processes[pid]
+				}
+				if exit == nil {
+					return nil
+				}
+				return t.take(l, key, stack, exit)
+			})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for thread := range exits {
+		if err := ignoreMissing(s.exits.Delete(thread)); err != nil {
+			return explain("forgetting a thread that has ended", err)
+		}
+	}
+	return nil
+}
+
+// exitTaker takes calls inside which threads or processes have ended.
+type exitTaker struct {
+	*Session
+	pairs   map[uint32]defs.Pair
+	decoder *decoder
+}
+
+// take takes the calls on a stack. Later ones are of another thread with the
+// same number.
+func (t *exitTaker) take(l *latency, key [2]uint64, stack []byte, exit *bpfgen.Exit) error {
+	o := &t.openCalls
+	_, _, number := bpfgen.Caller(key)
+	pair, known := t.pairs[number]
+	calls := l.Calls(stack)
+	isLater := func(c bpfgen.OpenCall) bool { return c.Began > time.Duration(exit.Time) }
+	if slices.ContainsFunc(calls, isLater) {
+		return nil
+	}
+	for _, call := range slices.Backward(calls) { // the outermost first
+		switch {
+		case call.Began < time.Duration(exit.Exec):
+			o.ended++
+			continue
+		case exit.IsKill():
+			o.killed++
+		default:
+			o.exited++
+		}
+		call.Failed = true
+		e := &Event{call: &pair, Duration: time.Duration(exit.Time) - call.Began, Failed: true,
+			Ended: exit.How(false)}
+		if !l.Spans || !t.events.Exits || !known || !t.mayCount(l, &call, e.Duration) {
+			continue
+		}
+		if len(o.over) == maxOver {
+			o.unread++
+			continue
+		}
+		t.setEnd(e, l, exit)
+		var err error
+		if e.Start, err = t.openStart(t.decoder, l, key, &pair, &call, e); err != nil {
+			return err
+		}
+		if e.Start != nil {
+			e.Site, e.Probe = e.Start.Site, e.Start.Probe
+			o.over = append(o.over, e)
+		}
+	}
+	if c := o.compared[number]; c != nil {
+		c.past.add(l.Compared(stack))
+	}
+	return ignoreMissing(l.calls.Delete(key))
+}
+
+// setEnd sets what the kernel has kept of a thread's end. A call that no thread
+// matches may be one of another thread of the process.
+func (t *exitTaker) setEnd(e *Event, l *latency, exit *bpfgen.Exit) {
+	e.Monotonic, e.Time = time.Duration(exit.Time), time.Unix(0, int64(exit.Time)+t.decoder.wall)
+	e.PID, e.TID, e.CPU, e.Weight = int(exit.Process>>32), int(uint32(exit.Process)), int(exit.CPU), 1
+	e.Command = commandOf(exit.Command)
+	if t.plan.Events.Cgroup {
+		e.CgroupID = exit.Cgroup
+	}
+	if !l.ByThread() {
+		e.TID = 0
+	}
+}
+
+// byExit adds the calls that exits have ended.
+func (o *openCalls) byExit(l *Losses) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	l.Killed, l.Exited = o.killed, o.exited
+	l.Events += o.unread
+}
+
+// nextOver returns the next event of a call that an exit has ended, or nil.
+func (o *openCalls) nextOver() *Event {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.over) == 0 {
+		return nil
+	}
+	e := o.over[0]
+	o.over = o.over[1:]
+	return e
 }
 
 // freeze counts the open calls for the last time.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -68,6 +69,108 @@ func TestCallsOfEndedProcessesAreNotOpen(t *testing.T) {
 	qt.Assert(t, qt.IsNil(c.cmd.Process.Kill()))
 	c.cmd.Wait()
 	qt.Check(t, qt.HasLen(openCalls(t, s, 0), 0))
+}
+
+// A call inside which its process ends is an event that says how, and has what
+// its start has, if the filter may hold. No table has its time.
+func TestCallsThatExitsEnd(t *testing.T) {
+	path := copyOf(t, "calls")
+	const name = "gousdt_calls:left"
+	for _, test := range []struct {
+		does   string
+		signal syscall.Signal
+		by     string
+		filter string
+		ended  string // "" for no event
+	}{
+		{"slowly", syscall.SIGKILL, "", "duration > 1ns && failed == 1", "killed by SIGKILL"},
+		{"slowly", syscall.SIGSEGV, "", "arg1 == 1 && str(start.arg1, 3) == \"one\"", "killed by SIGSEGV"},
+		{"slowly", syscall.Signal(34), "arg0=arg1", "", "killed by signal 34"},
+		{"leave", 0, "", "", "exited with status 0"},
+		{"leave", 0, "arg0=arg1", "", "exited with status 0"},
+		{"slowly", syscall.SIGKILL, "", "duration > 1h", ""},
+		{"slowly", syscall.SIGKILL, "", "failed == 0", ""},
+		{"slowly", syscall.SIGKILL, "", "str(start.arg1, 3) == \"two\"", ""},
+		{"exec", syscall.SIGKILL, "", "", ""},
+	} {
+		t.Run(fmt.Sprint(test), func(t *testing.T) {
+			latency := trace.Latency{Pair: name + "|aborted", By: test.by}
+			opts := &trace.SessionOptions{Filter: test.filter, Events: &trace.EventOptions{
+				Spans: []trace.Latency{latency}, Exits: true,
+				Captures: []trace.Capture{{Arg: "arg1"}}}}
+			if test.filter == "" {
+				opts.Aggregations = []*trace.Aggregation{{Latency: &latency}}
+			}
+			s := newSession(t, opts)
+			before := time.Now()
+			c := startCaller(t, path, test.does)
+			// Closed at once: the event needs what the attachment knows.
+			a := attach(t, s, usdt.Target{PID: c.pid, Path: path}, "gousdt_calls:*", nil)
+			c.call("")
+			if test.signal != 0 {
+				qt.Assert(t, qt.IsNil(c.cmd.Process.Signal(test.signal)))
+			}
+			c.cmd.Wait()
+			qt.Check(t, qt.HasLen(openCalls(t, s, 0), 0))
+			qt.Assert(t, qt.IsNil(a.Close()))
+			var want trace.Losses
+			switch {
+			case test.does == "exec":
+				want.Replaced = 1
+			case test.signal != 0:
+				want.Killed = 1
+			default:
+				want.Exited = 1
+			}
+			losses, err := s.Losses()
+			qt.Assert(t, qt.IsNil(err))
+			qt.Check(t, qt.Equals(losses, want))
+			if test.ended != "" {
+				e := next(t, s, 1)[0]
+				qt.Check(t, qt.Equals(e.Ended, test.ended))
+				qt.Check(t, qt.IsTrue(e.Failed))
+				qt.Check(t, qt.Equals(e.Pair(), name))
+				qt.Check(t, qt.HasLen(e.Args, 0))
+				qt.Check(t, qt.IsTrue(e.Site == e.Start.Site && e.Site.Name == "left__start"))
+				qt.Check(t, qt.Equals(e.Duration, e.Monotonic-e.Start.Monotonic))
+				qt.Check(t, qt.IsTrue(e.Duration > 0 && e.Duration < time.Since(before)))
+				qt.Check(t, qt.IsTrue(e.Start.Time.After(before) && e.Time.Before(time.Now())))
+				tid := c.pid
+				if test.by != "" {
+					tid = 0
+				}
+				for _, end := range []*trace.Event{e, e.Start} {
+					qt.Check(t, qt.Equals(end.PID, c.pid))
+					qt.Check(t, qt.Equals(end.Command, "calls"))
+				}
+				qt.Check(t, qt.Equals(e.TID, tid))
+				want := map[string]string{"slowly": "one at a time"}[test.does]
+				text, _ := e.Start.Args[1].Data()
+				qt.Check(t, qt.Equals(string(text), want))
+			}
+			for _, of := range opts.Aggregations {
+				snapshot, err := s.Snapshot(of)
+				qt.Assert(t, qt.IsNil(err))
+				qt.Check(t, qt.HasLen(snapshot.Rows, 0))
+			}
+			silent(t, s)
+		})
+	}
+}
+
+// A thread that exits inside a call ends it, not those of others.
+func TestCallsThatThreadsLeave(t *testing.T) {
+	s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{
+		Spans: everyCall, Exits: true}})
+	path := copyOf(t, "calls")
+	attach(t, s, usdt.Target{Path: path}, "gousdt_calls:*", nil)
+	c := startCaller(t, path)
+	c.call("elsewhere")
+	for _, e := range next(t, s, 40) {
+		qt.Check(t, qt.Equals(e.Ended, "thread exited"))
+		qt.Check(t, qt.IsTrue(e.PID == c.pid && e.TID != c.pid))
+	}
+	silent(t, s)
 }
 
 func TestCallsThatFailAreNotOpen(t *testing.T) {

@@ -89,6 +89,14 @@ type EventOptions struct {
 	// call. With StackCopy, the kernel keeps that much for up to 1024 calls.
 	StartStacks bool
 
+	// Exits adds events for the calls of Spans inside which a thread or process
+	// has ended, as by a signal: see [Event.Ended]. A Filter that compares with
+	// failed takes them for failed; comparisons with what only an end has are
+	// true. Calls that began before Attach are not among them, nor those of a
+	// kernel that does not let the session trace the end of threads: see
+	// Losses.Replaced.
+	Exits bool
+
 	// StackDepth is the greatest number of addresses of the user stack in an
 	// event, up to 127; 0 for no stack. The kernel walks the stack by frame
 	// pointers (on s390x from Linux 6.7 on; stacks are empty before).
@@ -314,7 +322,7 @@ func (o *SessionOptions) plan(containers expr.Containers, captures captures) (*b
 		Header:   !e.ArgumentsOnly,
 		Cgroup:   o.Containers != nil,
 
-		StartStacks: e.StartStacks && e.StackDepth+e.StackCopy > 0,
+		StartStacks: e.StartStacks && e.StackDepth+e.StackCopy > 0, Exits: e.Exits,
 	}
 	switch {
 	case e.Sampling.Every > 1:

@@ -76,6 +76,7 @@ type objects struct {
 	owners      *ebpf.Map // nil where the ring buffer is not shared out
 	execs       *ebpf.Map // by process: when it last ran another program; nil if that is not known
 	forgotten   *ebpf.Map // when a process without room there last did
+	exits       *ebpf.Map // by thread: how it has ended, see bpfgen.Exit; nil if that is not known
 	familyFull  *ebpf.Map // one u64: processes that found no room in the family
 }
 
@@ -377,8 +378,8 @@ func (s *Session) createMaps() (err error) {
 			return err
 		}
 	}
-	if events == nil {
-		return nil
+	if s.followExits(); events == nil {
+		return s.mapErr
 	}
 	if next != nil {
 		if err := next.Put(uint32(0), s.events.Next); err != nil {

@@ -217,7 +217,7 @@ func TestSpansThatFail(t *testing.T) {
 		qt.Assert(t, qt.IsNil(c.cmd.Wait()))
 		losses, err = s.Losses()
 		qt.Assert(t, qt.IsNil(err))
-		qt.Check(t, qt.Equals(losses, trace.Losses{Replaced: failed - 1}))
+		qt.Check(t, qt.Equals(losses, trace.Losses{Exited: failed - 1}))
 	})
 }
 

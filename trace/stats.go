@@ -42,10 +42,14 @@ type Losses struct {
 	// went on beside them, and nothing says which end belongs to which start:
 	// see Alone of package defs.
 	Overlapped uint64
-	// Replaced are starts of calls that were forgotten without their end: their
-	// thread or process has ended, the process has run another program (exec),
-	// or more than 64 calls were inside each other. In a PID namespace other
-	// than the initial one the end of a thread is not known.
+	// Killed and Exited are calls inside which a thread or process has ended,
+	// by a signal or on its own. With EventOptions.Exits they are events, too.
+	// No aggregation has them.
+	Killed, Exited uint64
+	// Replaced are starts of calls that were forgotten without their end: the
+	// process has run another program (exec), more than 64 calls were inside
+	// each other, or the thread has ended and the kernel has not reported it.
+	// In a PID namespace other than the initial one that end is not known.
 	Replaced uint64
 	// Unfinished are calls that have not ended so far, or not until
 	// [Session.Detach]. A call that has failed without another end (see
@@ -112,6 +116,7 @@ func (s *Session) Losses() (Losses, error) {
 	})
 	if err == nil {
 		l.Replaced += ended
+		s.openCalls.byExit(&l)
 		l.Mismatch, l.Match = s.openCalls.mismatch(&l)
 	}
 	return l, err

@@ -184,6 +184,8 @@ type object struct {
 	Type, Command, Provider, Name, File, Mode, Aggregation string
 	Pair                                                   string
 	Failed                                                 bool
+	Ended                                                  string
+	Killed, Exited                                         uint64
 	Start                                                  json.RawMessage // of a span an object, of a row a time
 
 	Time      time.Time

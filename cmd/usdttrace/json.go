@@ -223,7 +223,7 @@ func (p *jsonPrinter) summary(s *summary) {
 		"lost_unreadable", s.losses.Unreadable, "lost_starts", s.losses.Starts,
 		"lost_processes", s.losses.Processes,
 		"left", s.losses.Left, "overlapped", s.losses.Overlapped, "replaced", s.losses.Replaced,
-		"unfinished", s.losses.Unfinished,
+		"killed", s.losses.Killed, "exited", s.losses.Exited, "unfinished", s.losses.Unfinished,
 		"unmatched", s.losses.Unmatched, "sites", s.sites, "mode", s.mode,
 		"seconds", s.took.Seconds())
 	if s.losses.Mismatch != "" {
@@ -472,6 +472,9 @@ func (p *tracePrinter) arguments(e, start *trace.Event, withStack bool) {
 	}
 	if e.Failed {
 		j.Fields("failed", true)
+	}
+	if e.Ended != "" {
+		j.Fields("ended", e.Ended)
 	}
 	if p.tracer.options.samples() {
 		j.Fields("weight", e.Weight)

@@ -590,7 +590,7 @@ func (t *tracer) openSession() error {
 // are definitions of arguments.
 func (o *options) events(defined bool) *trace.EventOptions {
 	e := &trace.EventOptions{
-		Spans: o.spans, StartStacks: o.starts, StackCopy: o.unwind, ShareRing: o.all,
+		Spans: o.spans, Exits: !o.fromEvents(), StartStacks: o.starts, StackCopy: o.unwind, ShareRing: o.all,
 		RingSize:    o.buffer,
 		ReuseEvents: true, // each is printed, or added to a sample, before the next comes
 		Captures:    slices.Clone(o.captures),

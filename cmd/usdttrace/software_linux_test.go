@@ -186,7 +186,7 @@ func TestPostgresQueriesThatFail(t *testing.T) {
 	server.Refuse(queries...)
 	server.Query("SELECT 1")
 	summary := usual.interrupt().objects("summary")[0]
-	qt.Check(t, qt.Equals(summary.Replaced+summary.Unfinished, failing))
+	qt.Check(t, qt.Equals(summary.Replaced+summary.Exited+summary.Unfinished, failing))
 
 	const pair = "postgresql:query__start..query__done|transaction__abort"
 	failed := watching(t, "--json", "--slow", "0", pair, server.File)

@@ -25,6 +25,15 @@ const durationWidth = 8
 // span prints a call that has ended: when it began, how long it took, the
 // arguments of its start, and those of its end that differ.
 func (p *textPrinter) span(e *trace.Event) {
+	if e.Ended != "" {
+		b := append(p.call(e, terminal.Escape(cutName(e.Pair())), e.Ended), '\n')
+		if p.tracer.options.starts {
+			b = p.framesOf(b, e.Start)
+		}
+		p.line = b
+		p.out.Write(b) // the output keeps the error
+		return
+	}
 	state := ""
 	if e.Failed {
 		state = "failed"
@@ -183,6 +192,11 @@ func (p *jsonPrinter) span(e *trace.Event) {
 		j.Fields("failed", true)
 	}
 	p.hitOf("start", e.Start, p.tracer.options.starts)
+	if e.Ended != "" {
+		j.Fields("ended", e.Ended)
+		p.end()
+		return
+	}
 	p.hitOf("done", e, false)
 	if p.tracer.options.stack {
 		p.stack(e.PID, p.tracer.stackOf(e))

@@ -5,8 +5,12 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -101,6 +105,95 @@ func TestSlowCallsHaveStacksOfBothEnds(t *testing.T) {
 	result = start(t, "--start-stack", path, "gousdt_calls:outer__start").wait()
 	qt.Check(t, qt.Equals(result.status, exitError))
 	qt.Check(t, qt.StringContains(result.stderr, "--start-stack goes with --slow"))
+}
+
+// A call whose process is killed inside it is printed as such, however it is
+// watched, and is in no table.
+func TestKilledCallsArePrinted(t *testing.T) {
+	path := copyOf(t, "calls")
+	const (
+		line  = `gousdt_calls:left  killed by SIGKILL  arg0=1 arg1="one at a time"`
+		count = "1 without an end: calls whose process was killed by a signal, or that had failed"
+	)
+	chrome := filepath.Join(t.TempDir(), "trace.json")
+	for name, test := range map[string]struct {
+		flags []string
+		check func(result)
+	}{
+		"file":   {[]string{"--slow", "1us", "--str", "1"}, nil},
+		"PID":    {[]string{"--slow", "1us", "--str", "1"}, nil},
+		"all":    {[]string{"--slow", "1us", "--str", "1", "-a"}, nil},
+		"thread": {[]string{"--slow", "1us", "--str", "1", "--match", "arg0=arg1"}, nil},
+		"JSON": {[]string{"--slow", "1us", "--str", "1", "--json"}, func(r result) {
+			spans := r.objects("span")
+			qt.Assert(t, qt.HasLen(spans, 1))
+			qt.Check(t, qt.Equals(spans[0].Ended, "killed by SIGKILL"))
+			qt.Check(t, qt.IsTrue(spans[0].Failed))
+			qt.Check(t, qt.StringContains(string(spans[0].Start), "one at a time"))
+			qt.Check(t, qt.Equals(r.objects("summary")[0].Killed, 1))
+		}},
+		"latency": {[]string{"--latency"}, func(r result) {
+			qt.Check(t, qt.StringContains(r.stdout, "nothing"))
+		}},
+		"Chrome": {[]string{"--slow", "1us", "--chrome-trace", chrome}, func(result) {
+			text, err := os.ReadFile(chrome)
+			qt.Assert(t, qt.IsNil(err))
+			qt.Check(t, qt.StringContains(string(text), `"ended":"killed by SIGKILL"`))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			program := exec.Command(path, "slowly")
+			stdin, err := program.StdinPipe()
+			qt.Assert(t, qt.IsNil(err))
+			stdout, err := program.StdoutPipe()
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.IsNil(program.Start()))
+			t.Cleanup(func() { _ = program.Process.Kill(); _ = program.Wait() })
+			flags := append(slices.Clone(test.flags), "gousdt_calls:left")
+			switch pid := strconv.Itoa(program.Process.Pid); name {
+			case "PID":
+				flags = append(flags, "-p", pid)
+			case "all":
+				flags = append(flags, "--where", "pid == "+pid)
+			default:
+				flags = append(flags, path)
+			}
+			run := watching(t, flags...)
+			fmt.Fprintln(stdin)
+			_, err = io.ReadFull(stdout, make([]byte, len("ok\n")))
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.IsNil(program.Process.Kill()))
+			_ = program.Wait()
+			end := run.interrupt
+			if name == "PID" {
+				end = run.wait
+			}
+			result := end()
+			qt.Assert(t, qt.Equals(result.status, exitWatched))
+			if qt.Check(t, qt.StringContains(result.stderr, count)); test.check != nil {
+				test.check(result)
+				return
+			}
+			qt.Check(t, qt.StringContains(result.stdout, line))
+			qt.Check(t, qt.StringContains(result.stderr, "1 event, 0 lost"))
+		})
+	}
+
+	t.Run("command", func(t *testing.T) {
+		var stdin io.WriteCloser
+		run := startPrepared(t, func(cmd *exec.Cmd) { stdin = stdinOf(t, cmd) },
+			"--slow", "1us", "--str", "1", path, "gousdt_calls:left",
+			"--", "sh", "-c", `echo PID $$ . >&2; exec "$0" slowly`, path)
+		run.await(&run.stderr, " .\n")
+		fmt.Fprintln(stdin)
+		run.await(&run.stderr, "\nok\n") // not on the standard output of the calls
+		pid, err := strconv.Atoi(regexp.MustCompile(`PID (\d+)`).FindStringSubmatch(run.stderr.String())[1])
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsNil(syscall.Kill(pid, syscall.SIGKILL)))
+		result := run.wait()
+		qt.Check(t, qt.StringContains(result.stdout, line))
+		qt.Check(t, qt.StringContains(result.stderr, count))
+	})
 }
 
 // Calls that go on are listed when that is asked for, at each interval, and at

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -216,6 +217,52 @@ func TestStatementsThatHang(t *testing.T) {
 	}
 	slices.Sort(open)
 	qt.Check(t, qt.DeepEquals(open, []string{parallel, waits, waits}))
+}
+
+// A statement whose server process is killed is printed with its SQL text. The
+// others of the server, which ends them, exit.
+func TestStatementsOfKilledServers(t *testing.T) {
+	testprog.RequireBPF(t)
+	server := testprog.StartPostgres(t)
+	r := watching(t, "--json", "--slow", "0", server.File, "postgresql:statement", "postgresql:transaction")
+	var all []*exec.Cmd
+	pid := 0
+	for _, sleep := range []string{"SELECT pg_sleep(4711)", "SELECT pg_sleep(4712)"} {
+		cmd := exec.Command(filepath.Join(filepath.Dir(server.File), "psql"), "-h", server.SocketDir,
+			"-U", "gousdt", "-d", "postgres", "-c", sleep)
+		qt.Assert(t, qt.IsNil(cmd.Start()))
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		all = append(all, cmd)
+		testneeds.Await(t, 10*time.Second, sleep, func() bool {
+			n, _ := strconv.Atoi(server.Query("SELECT pid FROM pg_stat_activity WHERE state = 'active' AND query = '" +
+				sleep + "'"))
+			pid = n
+			return n != 0
+		})
+	}
+	qt.Assert(t, qt.IsNil(syscall.Kill(pid, syscall.SIGKILL)))
+	for _, cmd := range all {
+		_ = cmd.Wait() // the server has ended the connections
+	}
+	ended := make(map[string]string)
+	result := r.interrupt()
+	for _, span := range result.objects("span") {
+		switch {
+		case span.Ended == "":
+		case span.Pair == "postgresql:statement":
+			ended[span.startText(t)] = span.Ended
+			qt.Check(t, qt.Equals(span.PID == pid, strings.HasPrefix(span.Ended, "killed")))
+		default:
+			ended[span.Pair] += span.Ended + "."
+		}
+	}
+	qt.Check(t, qt.DeepEquals(ended, map[string]string{
+		"SELECT pg_sleep(4711)": "exited with status 2", "SELECT pg_sleep(4712)": "killed by SIGKILL",
+		"postgresql:transaction": "killed by SIGKILL.exited with status 2."}))
+	summary := result.objects("summary")[0]
+	qt.Check(t, qt.Equals(summary.Killed, 2))
+	qt.Check(t, qt.Equals(summary.Exited, 2))
+	qt.Check(t, qt.Equals(summary.Replaced+summary.Unfinished, 0))
 }
 
 // startText returns the text that a call has started with.

@@ -185,7 +185,8 @@ func (s *summary) text() string {
 	}
 	const unended = " (PAIR|PROBE names another end)"
 	left := "calls left before their end, as by an exception"
-	without := "starts without an end, as of threads and processes that ended or ran exec"
+	without := "starts without an end, as of processes that ran exec"
+	killed, exited := "calls whose process was killed by a signal", "calls whose thread or process exited"
 	unfinished := "calls that had not ended"
 	unstarted := "ends without a start"
 	if s.losses.Mismatch == "" {
@@ -194,6 +195,8 @@ func (s *summary) text() string {
 	if !s.failures && s.losses.Mismatch == "" {
 		left += unended
 		without += ", or of calls that failed" + unended
+		killed += ", or that had failed before" + unended
+		exited += ", or that had failed before" + unended
 		unfinished += ", or failed" + unended
 	}
 	for _, loss := range []struct {
@@ -216,6 +219,8 @@ func (s *summary) text() string {
 		{s.losses.Left, "not measured: " + left},
 		{s.losses.Overlapped, "not measured: calls that overlap others, " +
 			"so that it is not known which end belongs to which start (--match names what both have)"},
+		{s.losses.Killed, "without an end: " + killed},
+		{s.losses.Exited, "without an end: " + exited},
 		{s.losses.Replaced, "not measured: " + without},
 		{s.losses.Unfinished, "not measured: " + unfinished},
 		{s.losses.Unmatched, "not measured: " + unstarted},
@@ -283,6 +288,8 @@ func (l losses) since(before losses) losses {
 	less(&l.Left, before.Left)
 	less(&l.Overlapped, before.Overlapped)
 	less(&l.Replaced, before.Replaced)
+	less(&l.Killed, before.Killed)
+	less(&l.Exited, before.Exited)
 	less(&l.Unmatched, before.Unmatched)
 
 	earlier := make(map[trace.OwnerLoss]uint64, len(before.owners)) // by the owner alone

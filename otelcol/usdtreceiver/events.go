@@ -359,7 +359,7 @@ func (t term) put(to pcommon.Map, name string, e *trace.Event) {
 		}
 	case failureTerm:
 		if _, probe, _ := strings.Cut(e.Probe, ":"); e.Failed {
-			putText(to, name, probe)
+			putText(to, name, cmp.Or(e.Ended, probe))
 		}
 	case "pid":
 		putID(to, name, e.PID)

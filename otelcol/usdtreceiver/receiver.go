@@ -121,6 +121,7 @@ type item struct {
 	patterns []elfnote.Pattern
 	terms    []term         // what it reads of events
 	hits     *atomic.Uint64 // hits that the kernel has counted, or that came as events
+	exits    bool           // calls inside which a process ends are sent, too
 }
 
 func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error) {

@@ -61,7 +61,7 @@ func (c *SpanConfig) parse() (*spans, error) {
 	}
 	s.terms = termsOf(s.attributes, s.parent)
 	s.options = sessionOptions(c.filter(), &trace.EventOptions{
-		Spans:    []trace.Latency{{Pair: c.Pair, By: c.MatchBy}},
+		Spans: []trace.Latency{{Pair: c.Pair, By: c.MatchBy}}, Exits: true,
 		Captures: captures(s.terms), RingSize: c.BufferSize, Delay: delay,
 	})
 	return s, ofOption(s.options.Validate())
@@ -149,7 +149,7 @@ func (r *usdtReceiver) startSpans() error {
 		b := &spanBatch{spans: parsed, exemplars: r.exemplarsOf(parsed),
 			before: make(map[[2]int]callerSpan)}
 		b.source, err = r.openEvents(b, parsed.options, item{name: fmt.Sprintf("spans[%d]", i),
-			patterns: defs.Builtin().Patterns(parsed.pair), terms: parsed.terms})
+			patterns: defs.Builtin().Patterns(parsed.pair), terms: parsed.terms, exits: true})
 		if err != nil {
 			return err
 		}
@@ -227,6 +227,9 @@ func (b *spanBatch) add(e *trace.Event) {
 		b.before[thread] = callerSpan{
 			spanContext{caller.trace, span.SpanID(), caller.flags}, e.Monotonic}
 		for i := range b.exemplars {
+			if e.Ended != "" { // no point has its time
+				break
+			}
 			b.exemplars[i].offer(r, e, span, caller.flags)
 		}
 	} else if before, ok := b.before[thread]; ok &&
@@ -255,7 +258,7 @@ func (s *spans) fill(span ptrace.Span, e *trace.Event) {
 	span.SetEndTimestamp(pcommon.NewTimestampFromTime(end))
 	if e.Failed {
 		span.Status().SetCode(ptrace.StatusCodeError)
-		span.Status().SetMessage(validText(e.Probe))
+		span.Status().SetMessage(validText(cmp.Or(e.Ended, e.Probe)))
 	}
 	var id pcommon.SpanID
 	binary.NativeEndian.PutUint64(id[:], 1+rand.Uint64N(1<<63)) // not 0

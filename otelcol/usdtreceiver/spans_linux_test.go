@@ -4,14 +4,21 @@ package usdtreceiver_test
 
 import (
 	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // eachSpan calls visit with each span that was sent.
@@ -25,6 +32,40 @@ func (s *sinks) eachSpan(visit func(pcommon.Resource, ptrace.Span)) {
 			}
 		}
 	}
+}
+
+// A statement whose server process is killed is a span that has failed.
+func TestSpansOfKilledProcesses(t *testing.T) {
+	b := startPostgres(t)
+	sleep := mark + " SELECT pg_sleep(4711)"
+	s, end := started(t, map[string]any{
+		"spans": []any{map[string]any{"pair": "postgresql:statement", "where": ofTest,
+			"attributes": map[string]any{"text": "str(query)", "took": "duration", "why": "error(probe)"}}},
+	})
+	s.awaitAttached(b.File, "spans[0]")
+	psql := exec.Command(filepath.Join(filepath.Dir(b.File), "psql"), "-h", b.SocketDir, "-U", "gousdt",
+		"-d", "postgres", "-c", sleep)
+	qt.Assert(t, qt.IsNil(psql.Start()))
+	pid := 0
+	testneeds.Await(t, 10*time.Second, "it sleeps", func() bool {
+		pid, _ = strconv.Atoi(b.Query("SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'"))
+		return pid != 0
+	})
+	qt.Assert(t, qt.IsNil(syscall.Kill(pid, syscall.SIGKILL)))
+	_ = psql.Wait()
+	end()
+	var spans []ptrace.Span
+	s.eachSpan(func(_ pcommon.Resource, span ptrace.Span) { spans = append(spans, span) })
+	qt.Assert(t, qt.HasLen(spans, 1))
+	qt.Check(t, qt.Equals(spans[0].Status().Code(), ptrace.StatusCodeError))
+	qt.Check(t, qt.Equals(spans[0].Status().Message(), "killed by SIGKILL"))
+	attributes := spans[0].Attributes()
+	text, _ := attributes.Get("text")
+	qt.Check(t, qt.Equals(text.Str(), sleep))
+	why, _ := attributes.Get("why")
+	qt.Check(t, qt.Equals(why.Str(), "killed by SIGKILL"))
+	took, _ := attributes.Get("took")
+	qt.Check(t, qt.Equals(int64(spans[0].EndTimestamp()-spans[0].StartTimestamp()), took.Int()))
 }
 
 // A statement with a comment of sqlcommenter is a child of the span that sent

@@ -188,10 +188,14 @@ func (s *source) observeLosses(put putNumber) {
 			zap.Error(err))
 		return
 	}
+	without := losses.Left + losses.Replaced + losses.Overlapped
+	if !s.items[0].exits {
+		without += losses.Killed + losses.Exited
+	}
 	for reason, n := range map[string]uint64{
 		"buffer_full": losses.Events, "unreadable": losses.Unreadable,
 		"no_room_for_start": losses.Starts,
-		"start_without_end": losses.Left + losses.Replaced + losses.Overlapped,
+		"start_without_end": without,
 		"end_without_start": losses.Unmatched,
 		"refused":           s.refused.Load(), "not_converted": s.unconverted.Load(),
 	} {

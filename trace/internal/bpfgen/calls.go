@@ -487,6 +487,7 @@ type OpenCall struct {
 	Conditions uint32        // bits: which of Latency.Conditions hold
 	Saved      bool          // the map Saved has something of it
 	Slot       uint64        // the last word of its key there
+	Failed     bool          // its thread or process has ended
 }
 
 // Calls returns the calls that are on a stack, the innermost first. One that is
@@ -582,6 +583,13 @@ func (b *builder) lookUpOrMake(c *call, m int, full argcode.Label) {
 		b.Emit(mov(r3, r0))
 		b.AddressOf(r2, r10, c.key)
 		b.Call(asm.FnMapUpdateElem, argcode.Map(m), nil, nil, updateNoExist)
+		if m == c.Starts && b.plan.Callers != 0 {
+			process, known := b.Temporary(8), b.Label()
+			b.Call(asm.FnGetCurrentPidTgid)
+			b.Emit(asm.RSh.Imm(r0, 32), storeN(r10, process, r0, asm.Word))
+			b.lookUpOrAdd(b.plan.Callers, process, process, known)
+			b.Place(known)
+		}
 		b.LookUp(m, c.key, full)
 	})
 }

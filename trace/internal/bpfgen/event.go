@@ -28,6 +28,9 @@ type Events struct {
 	// StartStacks says that the stack of a call's start is kept, too.
 	StartStacks bool
 
+	// Exits has ExitProbe tell the reader of exits.
+	Exits bool
+
 	// Captures returns the memory to copy for the arguments of a site, at most
 	// one for each.
 	Captures func(*Site) []Capture

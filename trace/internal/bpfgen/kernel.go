@@ -3,10 +3,13 @@
 package bpfgen
 
 import (
+	"cmp"
 	"debug/elf"
 	"encoding/binary"
+	"fmt"
 
 	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/argcode"
 )
@@ -173,9 +176,130 @@ func ExecProbe(execs, forgotten int) asm.Instructions {
 const FamilyKeySize = 4
 
 // Task says where the kernel's struct task_struct has the number of the thread
-// and that of its process.
+// and that of its process, how the thread has ended, and what all threads of
+// the process share: struct signal_struct, in which there are the number of
+// those that have not ended, and flags. The last four are 0 if not known.
 type Task struct {
-	Thread, Process uint32
+	Thread, Process                     uint32
+	ExitCode, Signal, Live, SignalFlags uint32
+}
+
+// Exit is how a thread of a process with calls has ended, as ExitProbe keeps
+// it.
+type Exit struct {
+	Time    uint64 // nanoseconds of the monotonic clock
+	Process uint64 // as events have it: the numbers of process and thread
+	Cgroup  uint64
+	Command [2]uint64
+	Code    uint32 // as wait(2) has it; UnknownExit if that is not known
+	Live    uint32 // threads of the process that go on; likewise
+	Flags   uint32 // of struct signal_struct
+	CPU     uint32
+	Exec    uint64 // when the process last ran another program, 0 if that is not known
+}
+
+// IsKill reports whether a signal has ended the thread.
+func (e *Exit) IsKill() bool { return e.Code != UnknownExit && e.Code&0x7f != 0 }
+
+// How returns how the thread has ended, "" for a process whose other threads go
+// on if whole is set, since that has not.
+func (e *Exit) How(whole bool) string {
+	const groupExit = 4 // SIGNAL_GROUP_EXIT: the process ends
+	known := e.Live != UnknownExit
+	signal := unix.Signal(e.Code & 0x7f)
+	process := known && (e.Live == 0 || e.Flags&groupExit != 0)
+	switch {
+	case whole && !process:
+		return ""
+	case e.Code == UnknownExit:
+		return "ended"
+	case signal != 0:
+		return "killed by " + cmp.Or(unix.SignalName(signal), fmt.Sprintf("signal %d", signal))
+	case known && !process:
+		return "thread exited"
+	}
+	return fmt.Sprintf("exited with status %d", e.Code>>8&0xff)
+}
+
+const (
+	// UnknownExit stands for what is not known of an exit.
+	UnknownExit = 1<<32 - 1
+
+	// ExitMark takes the place of a site's number, which it never is, in the
+	// record that tells the reader of an exit.
+	ExitMark       = 1<<32 - 1
+	exitMarkLength = 8
+
+	// exitSize is the size of an Exit.
+	exitSize = 64
+)
+
+// ExitProbe generates the program of the raw tracepoint sched_process_exit,
+// whose first argument is the task, and the current one. It keeps how a thread
+// of a process in callers ends, by the thread in exits, and tells the reader of
+// the events, if there are some.
+func (p *Plan) ExitProbe(exits int, task Task) (asm.Instructions, error) {
+	a := argcode.NewAssembler()
+	b := &builder{Fetcher: &argcode.Fetcher{Assembler: a}, kernel: p.Kernel}
+	done := a.Label()
+	thread, process, exit := a.Alloc(8), a.Alloc(8), a.Alloc(exitSize)
+	a.Emit(load(r6, r1, 0))
+	a.Call(asm.FnGetCurrentPidTgid)
+	a.Emit(toStack(thread, r0), asm.RSh.Imm(r0, 32), storeN(r10, process, r0, asm.Word))
+	a.LookUp(p.Callers, process, done)
+
+	a.Call(asm.FnKtimeGetNs)
+	a.Emit(toStack(exit, r0))
+	b.numbers()
+	a.Emit(toStack(exit+8, r0))
+	a.Call(asm.FnGetCurrentCgroupId)
+	a.Emit(toStack(exit+16, r0))
+	b.command(r10, exit+24)
+	a.SetField(r10, exit+40, UnknownExit<<32|UnknownExit, r1)
+	a.SetField(r10, exit+48, 0, r1)
+	b.processorID()
+	a.Emit(storeN(r10, exit+52, r0, asm.Word))
+	read := func(at, size int, offset uint32) {
+		failed := a.Label()
+		a.CallOr(failed, asm.FnProbeReadKernel, onStack(at), size, placeAt(r6, int(offset)))
+		a.Place(failed)
+	}
+	if task.ExitCode != 0 {
+		read(exit+40, 4, task.ExitCode)
+	}
+	if task.Signal != 0 {
+		read(process, 8, task.Signal)
+		a.Emit(fromStack(r6, process))
+		read(exit+44, 4, task.Live)
+		read(exit+48, 4, task.SignalFlags)
+	}
+	a.SetField(r10, exit+56, 0, r1)
+	if p.Execs != 0 {
+		none := a.Label()
+		a.Emit(fromStack(r1, thread), asm.RSh.Imm(r1, 32), storeN(r10, process, r1, asm.Word))
+		a.LookUp(p.Execs, process, none)
+		a.Emit(load(r1, r0, 0), toStack(exit+56, r1))
+		a.Place(none)
+	}
+	update(a, asm.LoadMapPtr(r1, exits), thread, exit, 0)
+	if p.Events != nil && p.Events.Exits {
+		a.Call(asm.FnRingbufReserve, argcode.Map(p.Events.Ring), exitMarkLength, 0)
+		a.JumpIfImm(asm.JEq, r0, 0, r1, done)
+		a.SetField(r0, 0, ExitMark<<32|ExitMark, r1)
+		a.Emit(mov(r1, r0), set(r2, 0))
+		if p.Events.Batch {
+			a.Emit(set(r2, ringNoWakeup))
+		}
+		a.Emit(asm.FnRingbufSubmit.Call())
+	}
+	a.Place(done)
+	a.Leave()
+	return a.Finish()
+}
+
+// IsMarkOfExit reports whether a record of the ring buffer is that of an exit.
+func IsMarkOfExit(record []byte) bool {
+	return len(record) == exitMarkLength && binary.NativeEndian.Uint32(record) == ExitMark
 }
 
 // FamilyFork generates the program of the tracepoint sched_process_fork, whose

@@ -75,6 +75,7 @@ type Plan struct {
 	// Forgotten is the descriptor of an array of one element: when a process
 	// for which Execs had no room last ran another program.
 	Forgotten int
+	Callers   int // descriptor of an LRU hash map of processes (u32) in which calls have begun; 0: not known
 	Filtered  int // descriptor of an array: its u32 is 1 once Filter left a hit out; 0: none
 
 	// Generations is the descriptor of an array of maps. Its only element is an
