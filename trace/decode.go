@@ -21,44 +21,94 @@ type decoder struct {
 	commands commandTable
 	wall     int64 // nanoseconds to add to the monotonic clock
 
-	site    *Site   // of the last record
-	current *events // of its site
-	event   *Event  // of its site, if events are reused
+	// Of the last record's site. A record of another one has another number, or
+	// after forget none is large enough.
+	id      uint32
+	size    int // of a record, at least
+	site    *Site
+	current *events
+	event   *Event // if events are reused, else nil
+
+	command [2]uint64 // of the last record, as in commandTable
+	name    string    // the same
 
 	reuse bool   // all events of a site use one Event, to allocate nothing
 	spare []byte // where settle puts its bytes
+	room  []byte // of the last event if events are not reused, for its bytes
 }
 
 func newDecoder(sites *siteTable, reuse bool) *decoder {
-	return &decoder{sites: sites, reuse: reuse}
+	d := &decoder{sites: sites, reuse: reuse}
+	d.forget()
+	return d
 }
 
 // decode returns the event of a record. A reused event is valid until the next
 // one is decoded, and no longer than the record unless settle is called.
+//
+// What most records have is decoded here, without a call, and words without a
+// loop unless there are many: an event of three words takes 10.5 ns in place of
+// 13.4, with a header 15 in place of 20, one of a text 13 in place of 17.
 func (d *decoder) decode(raw []byte) (*Event, error) {
-	if d.site == nil || len(raw) < d.current.record.Size ||
-		binary.NativeEndian.Uint32(raw) != d.site.id {
+	order := binary.NativeEndian
+	if len(raw) < d.size || order.Uint32(raw) != d.id {
 		if err := d.find(raw); err != nil {
 			return nil, err
 		}
 	}
 	of, e := d.current, d.event
-	if !d.reuse {
-		e = d.newEvent(of)
+	if e == nil {
+		e = d.newEvent(of, of.sizeOfBytes(raw))
 	}
-	of.decodeNumbers(e.Args, raw)
-	if of.hasHeader {
-		d.decodeHeader(e, raw, of.record)
+
+	at, args := of.wordsAt, e.Args[of.firstWord:][:of.wordCount]
+	for len(args) >= 4 {
+		v, w := (*[4]Value)(args), (*[32]byte)(raw[at:at+32])
+		v[0].bits, v[1].bits = order.Uint64(w[:]), order.Uint64(w[8:])
+		v[2].bits, v[3].bits = order.Uint64(w[16:]), order.Uint64(w[24:])
+		args, at = args[4:], at+32
 	}
+	switch len(args) {
+	case 3:
+		v, w := (*[3]Value)(args), (*[24]byte)(raw[at:at+24])
+		v[0].bits, v[1].bits, v[2].bits = order.Uint64(w[:]), order.Uint64(w[8:]), order.Uint64(w[16:])
+	case 2:
+		v, w := (*[2]Value)(args), (*[16]byte)(raw[at:at+16])
+		v[0].bits, v[1].bits = order.Uint64(w[:]), order.Uint64(w[8:])
+	case 1:
+		args[0].bits = order.Uint64(raw[at : at+8])
+	}
+	if len(of.numbers) > 0 {
+		of.decodeNumbers(e.Args, raw)
+	}
+
+	if h := of.header; h != nil {
+		e.CPU = int(order.Uint32(raw[h.CPU:]))
+		process := order.Uint64(raw[h.Process:])
+		e.PID, e.TID = int(process>>32), int(uint32(process))
+		at := int64(order.Uint64(raw[h.Time:]))
+		e.Monotonic, e.Time = time.Duration(at), time.Unix(0, at+d.wall)
+		command := [2]uint64{order.Uint64(raw[h.Command:]), order.Uint64(raw[h.Command+8:])}
+		if command != d.command {
+			d.command, d.name = command, d.commands.name(command)
+		}
+		e.Command = d.name
+	}
+
 	if of.isRare {
 		if err := d.decodeRare(e, raw, of.record); err != nil {
 			return nil, err
 		}
 	}
 	if of.hasBytes {
-		of.decodeCaptures(e.Args, raw)
+		// A text that is there, and not longer than asked for, has a status from 1 on.
+		if c := of.text; c != nil && order.Uint64(raw[c.Status:])-1 <= uint64(c.Max) {
+			e.Args[c.Arg].setData(raw[c.Data:][:order.Uint64(raw[c.Status:])-1], dataComplete)
+		} else {
+			of.decodeCaptures(e.Args, raw)
+		}
 		if !d.reuse {
-			e.ownBytes(nil)
+			e.ownBytes(d.room)
 		}
 	}
 	return e, nil
@@ -73,25 +123,27 @@ func (d *decoder) find(raw []byte) error {
 		return fmt.Errorf("a record of %d bytes came from the kernel for a site that is not known",
 			len(raw))
 	}
-	d.site, d.current = site, site.events
+	d.id, d.size, d.site, d.current = site.id, site.events.record.Size, site, site.events
 	if d.reuse {
 		if site.event == nil {
-			site.event = d.newEvent(site.events)
+			site.event = d.newEvent(site.events, 0)
 		}
 		d.event = site.event
 	}
 	return nil
 }
 
-func (d *decoder) forget() { d.site, d.current, d.event = nil, nil, nil }
+// forget has decode look for the site of the next record.
+func (d *decoder) forget() { d.size, d.site, d.current, d.event = math.MaxInt, nil, nil, nil }
 
 // newEvent returns an event of the site that was found last, with the values
-// that are known before a hit.
-func (d *decoder) newEvent(of *events) *Event {
-	e := newEvent(len(of.known))
+// that are known before a hit. It sets room.
+func (d *decoder) newEvent(of *events, bytes int) *Event {
+	e, room := newEvent(len(of.known), bytes)
 	e.Args = append(e.Args, of.known...)
 	e.Weight = 1
 	e.Probe, e.Site = d.site.probe, d.site
+	d.room = room
 	return e
 }
 
@@ -104,17 +156,6 @@ func (d *decoder) settle() {
 			d.spare = e.Start.ownBytes(d.spare)
 		}
 	}
-}
-
-func (d *decoder) decodeHeader(e *Event, raw []byte, r *bpfgen.Record) {
-	order := binary.NativeEndian
-	e.CPU = int(order.Uint32(raw[r.CPU:]))
-	process := order.Uint64(raw[r.Process:])
-	e.PID, e.TID = int(process>>32), int(uint32(process))
-	at := int64(order.Uint64(raw[r.Time:]))
-	e.Monotonic, e.Time = time.Duration(at), time.Unix(0, at+d.wall)
-	e.Command = d.commands.name([2]uint64{order.Uint64(raw[r.Command:]),
-		order.Uint64(raw[r.Command+8:])})
 }
 
 // decodeRare sets the parts of an event that few sessions ask for.
@@ -152,7 +193,7 @@ func (d *decoder) decodeSpan(e *Event, raw []byte, p *bpfgen.SpanPlace) error {
 		e.call = site.call
 	}
 	if !d.reuse || e.Start == nil {
-		e.Start = newEvent(len(site.starts.known))
+		e.Start, _ = newEvent(len(site.starts.known), 0)
 		e.Start.Weight = 1
 	}
 	start := e.Start
@@ -192,6 +233,7 @@ func (d *decoder) decodeStart(start *Event, site *Site, saved []byte) {
 		start.CgroupID = order.Uint64(saved[r.Cgroup:])
 	}
 	start.Args = append(start.Args[:0], of.known...)
+	of.decodeWords(start.Args, saved)
 	of.decodeNumbers(start.Args, saved)
 	of.decodeCaptures(start.Args, saved)
 	if r.Stack != bpfgen.None {
@@ -222,18 +264,46 @@ func forgotten(start *Event, of *events) {
 	}
 }
 
-// newEvent returns an event with room for its arguments. Most probes have few,
-// and then event and arguments are one allocation.
-func newEvent(args int) *Event {
-	if args <= 4 {
+// newEvent returns an event with room for its arguments, and for bytes. Most
+// probes have few of both, and then all is one allocation, whose size is most of
+// what an event costs that is kept.
+func newEvent(args, bytes int) (e *Event, room []byte) {
+	if bytes > 64 {
+		bytes = 0 // they are another allocation
+	}
+	switch {
+	case args <= 2 && bytes == 0:
+		b := new(struct {
+			Event
+			args [2]Value
+		})
+		b.Args = b.args[:0]
+		return &b.Event, nil
+	case args <= 2:
+		b := new(struct {
+			Event
+			args [2]Value
+			room [64]byte
+		})
+		b.Args = b.args[:0]
+		return &b.Event, b.room[:0]
+	case args <= 4 && bytes == 0:
 		b := new(struct {
 			Event
 			args [4]Value
 		})
 		b.Args = b.args[:0]
-		return &b.Event
+		return &b.Event, nil
+	case args <= 4:
+		b := new(struct {
+			Event
+			args [4]Value
+			room [64]byte
+		})
+		b.Args = b.args[:0]
+		return &b.Event, b.room[:0]
 	}
-	return &Event{Args: make([]Value, 0, args)}
+	return &Event{Args: make([]Value, 0, args)}, nil
 }
 
 // ownBytes copies the bytes of an event from the record to the end of a block,
@@ -301,9 +371,12 @@ type events struct {
 
 	numbers []fetch // the other arguments
 
-	hasHeader bool
-	hasBytes  bool // captures, or a copy of the stack
-	isRare    bool // there are parts that few sessions ask for
+	header   *bpfgen.Record // the record if it has a header, else nil
+	hasBytes bool           // captures, or a copy of the stack
+	isRare   bool           // there are parts that few sessions ask for
+
+	// text is the capture if there is but one, of a text that a word leads to.
+	text *bpfgen.CapturePlace
 }
 
 // A fetch is an argument that is not among the words. It is read as the end of
@@ -368,17 +441,40 @@ func newEvents(r *bpfgen.Record, args []argspec.Arg) *events {
 			v.kind, v.state = Bytes, valuePresent
 		}
 	}
-	e.hasHeader = r.CPU != bpfgen.None
+	if r.CPU != bpfgen.None {
+		e.header = r
+	}
 	e.hasBytes = len(r.Captures) > 0 || r.Registers != nil
 	e.isRare = r.Cgroup != bpfgen.None || r.Weight != bpfgen.None || r.Stack != bpfgen.None ||
 		r.Registers != nil || r.Span != nil
+	if len(r.Captures) == 1 && r.Captures[0].Terminated() && e.isWord(r.Captures[0].Arg) {
+		e.text = &r.Captures[0]
+	}
 	return e
 }
 
-func (e *events) decodeNumbers(args []Value, raw []byte) {
-	for i := range e.wordCount {
-		args[e.firstWord+i].bits = binary.NativeEndian.Uint64(raw[e.wordsAt+8*i:])
+func (e *events) isWord(arg int) bool {
+	return arg >= e.firstWord && arg < e.firstWord+e.wordCount
+}
+
+// sizeOfBytes returns the size of what the captures of a record have.
+func (e *events) sizeOfBytes(raw []byte) (size int) {
+	for i := range e.record.Captures {
+		c := &e.record.Captures[i]
+		size += max(0, min(c.Max, int(int64(binary.NativeEndian.Uint64(raw[c.Status:])))))
 	}
+	return size
+}
+
+func (e *events) decodeWords(args []Value, raw []byte) {
+	words := raw[e.wordsAt:][:8*e.wordCount]
+	args = args[e.firstWord:][:e.wordCount]
+	for i := range args {
+		args[i].bits = binary.NativeEndian.Uint64(words[8*i:])
+	}
+}
+
+func (e *events) decodeNumbers(args []Value, raw []byte) {
 	for i := range e.numbers {
 		f := &e.numbers[i]
 		v := &args[f.arg]

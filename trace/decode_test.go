@@ -267,16 +267,17 @@ func TestDecodeAllocations(t *testing.T) {
 
 func TestNewEventAllocations(t *testing.T) {
 	for args := range 13 {
-		e := newEvent(args)
-		qt.Check(t, qt.HasLen(e.Args, 0))
-		qt.Check(t, qt.IsTrue(cap(e.Args) >= args))
-		var kept *Event
-		allocations := testing.AllocsPerRun(100, func() { kept = newEvent(args) })
-		runtime.KeepAlive(kept)
-		if args <= 4 {
-			qt.Check(t, qt.Equals(allocations, 1))
-		} else {
-			qt.Check(t, qt.Equals(allocations, 2))
+		for _, size := range []int{0, 1, 64, 65} {
+			e, room := newEvent(args, size)
+			qt.Check(t, qt.HasLen(e.Args, 0))
+			qt.Check(t, qt.IsTrue(cap(e.Args) >= args))
+			qt.Check(t, qt.HasLen(room, 0))
+			hasRoom := args <= 4 && size <= 64
+			qt.Check(t, qt.IsTrue(!hasRoom || cap(room) >= size))
+			var kept *Event
+			allocations := testing.AllocsPerRun(100, func() { kept, _ = newEvent(args, size) })
+			runtime.KeepAlive(kept)
+			qt.Check(t, qt.Equals(allocations, map[bool]float64{true: 1, false: 2}[args <= 4]))
 		}
 	}
 }
@@ -495,7 +496,7 @@ func TestEventsFromMemoryAreWhatOthersWouldBe(t *testing.T) {
 				raw[i] = byte(random.Uint32())
 			}
 			binary.NativeEndian.PutUint32(raw, site.id)
-			if site.events.hasHeader {
+			if site.events.header != nil {
 				now += random.Uint64N(uint64(time.Second))
 				binary.NativeEndian.PutUint64(raw[r.Time:], now)
 				clear(raw[r.Command:][:16])
