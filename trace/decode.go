@@ -101,7 +101,7 @@ func (d *decoder) decode(raw []byte) (*Event, error) {
 		}
 	}
 	if of.hasBytes {
-		// A text that is there, and not longer than asked for, has a status from 1 on.
+		// A text that is there and not cut has a status from 1 to Max+1.
 		if c := of.text; c != nil && order.Uint64(raw[c.Status:])-1 <= uint64(c.Max) {
 			e.Args[c.Arg].setData(raw[c.Data:][:order.Uint64(raw[c.Status:])-1], dataComplete)
 		} else {
@@ -265,7 +265,7 @@ func forgotten(start *Event, of *events) {
 }
 
 // newEvent returns an event with room for its arguments, and for bytes. Most
-// probes have few of both, and then all is one allocation, whose size is most of
+// probes have few of both, and then all is one allocation. Its size is most of
 // what an event costs that is kept.
 func newEvent(args, bytes int) (e *Event, room []byte) {
 	if bytes > 64 {
