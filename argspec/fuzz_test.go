@@ -49,6 +49,9 @@ func FuzzParse(f *testing.F) {
 		f.Add(uint8(machine), v.File.Header().Class == elf.ELFCLASS32,
 			v.File.Header().Type == elf.ET_EXEC, v.Text)
 	}
+	eachRealString(f, func(machine elf.Machine, class elf.Class, text string) {
+		f.Add(uint8(slices.Index(fuzzMachines, machine)), class == elf.ELFCLASS32, false, text)
+	})
 	for _, text := range []string{
 		"4@i%ra+1r", "8@8(%rbp", "-", "@", "8@", "\x00", "8@\xff", "(((((((((", "8@[[[[", "8@%",
 		"8@$-", "8@\"",
@@ -70,6 +73,7 @@ func FuzzParse(f *testing.F) {
 			if a.String() == "" {
 				t.Fatal("no text")
 			}
+			checkEncoding(t, file.machine, a)
 			if i == maxListed {
 				break
 			}
@@ -79,6 +83,26 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// checkEncoding checks that a program finds all words that it is sent to, on
+// the kernel of the same machine and on x86-64's, which runs i386.
+func checkEncoding(t *testing.T, machine elf.Machine, a Arg) {
+	for _, kernel := range []elf.Machine{machine, elf.EM_X86_64} {
+		e, err := a.Encode(kernel)
+		none := Encoding{Register: -1, Index: -1}
+		if (err != nil || a.Kind == Unavailable) && (err == nil || e != none) {
+			t.Fatalf("%q: %+v, %v", a.Raw, e, err)
+		}
+		for _, offset := range []int16{e.Register, e.Index} {
+			if offset != -1 && (offset < 0 || offset%8 != 0 || offset >= 8*64) {
+				t.Fatalf("%q: offset %d", a.Raw, offset)
+			}
+		}
+		if e.Scale > 7 || e.Shift != 0 && e.Shift != 8 {
+			t.Fatalf("%q: %+v", a.Raw, e)
+		}
+	}
 }
 
 // sameArg compares all but the identity of the errors.

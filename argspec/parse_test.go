@@ -16,15 +16,14 @@ import (
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
-func TestParseReadsEveryStringOfRealPrograms(t *testing.T) {
+// eachRealString calls yield for the strings of real programs, and returns of
+// how many machines they are.
+func eachRealString(tb testing.TB, yield func(elf.Machine, elf.Class, string)) (machines int) {
 	file, err := os.Open("testdata/real.txt")
-	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(tb, qt.IsNil(err))
 	defer file.Close()
-	program := testFile{
-		symbol: everySymbol(0x4000),
-		pltgot: func() (uint64, error) { return 0x3000, nil },
-	}
-	machines := 0
+	var machine elf.Machine
+	var class elf.Class
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
 		line := lines.Text()
@@ -32,27 +31,39 @@ func TestParseReadsEveryStringOfRealPrograms(t *testing.T) {
 		switch word {
 		case "", "#":
 		case "machine":
-			program.machine, err = testprog.MachineNamed(rest)
-			qt.Assert(t, qt.IsNil(err))
+			machine, err = testprog.MachineNamed(rest)
+			qt.Assert(tb, qt.IsNil(err))
 			machines++
 		case "class":
-			program.class = elf.ELFCLASS64
+			class = elf.ELFCLASS64
 			if rest == "32" {
-				program.class = elf.ELFCLASS32
+				class = elf.ELFCLASS32
 			}
 		default:
-			args := program.decode(0x1000, line)
-			checkInvariants(t, line, args)
-			// Compilers write a size for each argument, and @ for nothing
-			// else but relocations.
-			sizes := strings.Count(line, "@") - strings.Count(line, "@GOTOFF")
-			qt.Check(t, qt.HasLen(args, sizes), qt.Commentf("%s: %s", program.machine, line))
-			for _, a := range args {
-				qt.Check(t, qt.IsNil(a.Err), qt.Commentf("%s: %s", program.machine, line))
-			}
+			yield(machine, class, line)
 		}
 	}
-	qt.Assert(t, qt.IsNil(lines.Err()))
+	qt.Assert(tb, qt.IsNil(lines.Err()))
+	return machines
+}
+
+func TestParseReadsEveryStringOfRealPrograms(t *testing.T) {
+	program := testFile{
+		symbol: everySymbol(0x4000),
+		pltgot: func() (uint64, error) { return 0x3000, nil },
+	}
+	machines := eachRealString(t, func(machine elf.Machine, class elf.Class, line string) {
+		program.machine, program.class = machine, class
+		args := program.decode(0x1000, line)
+		checkInvariants(t, line, args)
+		// Compilers write a size for each argument, and @ for nothing
+		// else but relocations.
+		sizes := strings.Count(line, "@") - strings.Count(line, "@GOTOFF")
+		qt.Check(t, qt.HasLen(args, sizes), qt.Commentf("%s: %s", machine, line))
+		for _, a := range args {
+			qt.Check(t, qt.IsNil(a.Err), qt.Commentf("%s: %s", machine, line))
+		}
+	})
 	qt.Assert(t, qt.Equals(machines, 8))
 }
 

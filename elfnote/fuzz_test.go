@@ -142,7 +142,16 @@ func FuzzNotes(f *testing.F) {
 			f.Add(wide, big, uint8(4), im.note(Site{Location: codeAddress,
 				Semaphore: dataAddress + dataSize}), []byte{0, 0, 0})
 			f.Add(wide, big, uint8(4), bytes.Repeat([]byte{0xff}, 40), im.note(at(5))[:30])
+			f.Add(wide, big, uint8(4), append(im.note(at(1)), im.note(at(6))...), []byte{})
 		}
+	}
+	for _, k := range kept { // what compilers write
+		file, err := elf.Open(filepath.Join("testdata", k.name))
+		qt.Assert(f, qt.IsNil(err))
+		notes, err := file.Section(".note.stapsdt").Data()
+		qt.Assert(f, qt.IsNil(err))
+		f.Add(k.class == elf.ELFCLASS64, k.big, uint8(4), notes, []byte{})
+		qt.Assert(f, qt.IsNil(file.Close()))
 	}
 	f.Fuzz(func(t *testing.T, wide, big bool, align uint8, first, second []byte) {
 		im := fuzzImage(wide, big)
@@ -156,6 +165,9 @@ func FuzzNotes(f *testing.F) {
 		}
 		checkSites(t, file)
 		got, errs := collect(file)
+		if align == 4 && len(second) == 0 {
+			checkNotes(t, im, first, got, errs)
+		}
 		var broken []int
 		for _, err := range errs {
 			broken = append(broken, err.(*elffile.NoteError).Index)
@@ -165,6 +177,36 @@ func FuzzNotes(f *testing.F) {
 			t.Errorf("sites %+v and broken notes %v, not %+v and %v", got, broken, want, wantBroken)
 		}
 	})
+}
+
+// checkNotes checks that the bytes of a section alone say what the file does.
+func checkNotes(t *testing.T, im *image, section []byte, want []Site, wantErrs []error) {
+	n := Notes{Section: section, Base: baseAddress,
+		Header: elf.FileHeader{Class: im.Class, Data: elf.ELFDATA2LSB, Type: im.Type}}
+	if im.Order == elfimage.ByteOrder(binary.BigEndian) {
+		n.Header.Data = elf.ELFDATA2MSB
+	}
+	for _, s := range im.Segments {
+		size := uint64(len(s.Data))
+		n.Segments = append(n.Segments, elf.ProgHeader{Type: s.Kind, Flags: s.Flags, Vaddr: s.Address,
+			Off: uint64(im.Page * (len(n.Segments) + 1)), Filesz: size, Memsz: size + s.BSS})
+	}
+	var got []Site
+	var errs []string
+	for site, err := range n.Sites() {
+		if err != nil {
+			errs = append(errs, err.Error())
+		} else {
+			got = append(got, site)
+		}
+	}
+	var texts []string
+	for _, err := range wantErrs {
+		texts = append(texts, err.Error())
+	}
+	if !slices.Equal(got, want) || !slices.Equal(errs, texts) {
+		t.Errorf("the notes alone: %+v, %q; in a file: %+v, %q", got, errs, want, texts)
+	}
 }
 
 type plainSection struct {
