@@ -181,15 +181,14 @@ func (m *Memory) Start(ctx context.Context) (_ *Profiler, err error) {
 	if m.frees, err = trace.New(&opts); err != nil {
 		return nil, err
 	}
-	watch := m.probe.opts.Watch
-	watch.Mapped = func(appeared, disappeared []*proc.ProcessFile) {
+	follow := m.probe.opts.Watch
+	follow.Mapped = func(appeared, disappeared []*proc.ProcessFile) {
 		m.end(disappeared)
 		if mapped := m.probe.opts.Watch.Mapped; mapped != nil {
 			mapped(appeared, disappeared)
 		}
 	}
-	m.watch, err = trace.WatchSessions(&watch, nil,
-		trace.WatchSession{Session: m.frees, Patterns: []elfnote.Pattern{freeProbe}})
+	m.watch, err = watch.New(&follow, nil, m.frees.Part(freeProbe))
 	if err != nil {
 		return nil, err
 	}

@@ -139,8 +139,8 @@ func (p *Probe) Load(
 	}
 	p.readAll(ctx)
 	ctx, p.stop = context.WithCancel(context.Background())
-	watch := p.opts.Watch
-	watch.Mapped = func(appeared, disappeared []*proc.ProcessFile) {
+	followed := p.opts.Watch
+	followed.Mapped = func(appeared, disappeared []*proc.ProcessFile) {
 		for _, pair := range appeared {
 			p.note(pair.Process.PID)
 			p.texts.Touch(ctx, nil, pair.Process.PID, pair.Path)
@@ -149,8 +149,7 @@ func (p *Probe) Load(
 			p.opts.Watch.Mapped(appeared, disappeared)
 		}
 	}
-	p.watch, err = trace.WatchSessions(&watch, p.opts.Changed,
-		trace.WatchSession{Session: p.session, Patterns: p.patterns})
+	p.watch, err = watch.New(&followed, p.opts.Changed, p.session.Part(p.patterns...))
 	if err != nil {
 		return nil, err
 	}

@@ -101,14 +101,13 @@ func ExampleSymbolizer_Remember() {
 		return
 	}
 	defer session.Close()
-	w, err := trace.WatchSessions(&watch.Options{
+	w, err := watch.New(&watch.Options{
 		Mapped: func(appeared, _ []*proc.ProcessFile) {
 			for _, file := range appeared {
 				symbolizer.Remember(file.Process.PID)
 			}
 		},
-	}, nil, trace.WatchSession{Session: session,
-		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("postgresql:*")}})
+	}, nil, session.Part(elfnote.MustParsePattern("postgresql:*")))
 	if err != nil {
 		fmt.Println(err)
 		return

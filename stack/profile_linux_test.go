@@ -197,12 +197,12 @@ var zeroValues = []any{&argspec.Arg{}, &argspec.Encoding{}, argspec.Kind(99), &a
 	&trace.Aggregation{}, &trace.Attachment{}, &trace.Bucket{},
 	&trace.Capture{}, &trace.Event{}, &trace.EventOptions{}, &trace.Histogram{}, trace.Kind(99),
 	&trace.Latency{}, &trace.Losses{}, trace.LostError(0), &trace.Row{}, &trace.Session{},
-	&trace.SessionOptions{}, &trace.Site{}, &trace.Snapshot{}, &trace.Value{}, &trace.WatchSession{},
+	&trace.SessionOptions{}, &trace.Site{}, &trace.Snapshot{}, &trace.Value{},
 	&usdt.AttachOptions{}, &usdt.Link{}, &usdt.Manager{}, &usdt.ManagerOptions{}, usdt.Mode(99),
 	&usdt.LimitError{}, &usdt.NotFoundError{},
-	&usdt.Selection{}, &usdt.Site{}, &usdt.SiteError{}, &usdt.Target{}, &watch.Attachment{},
-	&watch.Changes[*watch.Attachment]{}, &watch.Error{}, &watch.Limits{}, &watch.Options{},
-	&watch.Program{}, &watch.Stats{}, &watch.Watch{},
+	&usdt.Selection{}, &usdt.Site{}, &usdt.SiteError{}, &usdt.Target{},
+	&watch.Changes[*usdt.Link]{}, &watch.Error{}, &watch.Limits{}, &watch.Options{},
+	&watch.Part[*usdt.Link]{}, &watch.Stats{}, &watch.Watch{},
 	stack.NewProfile(nil), stack.NewProfile(&stack.Symbolizer{}),
 	named(nil), named(&stack.Symbolizer{Lines: true})}
 

@@ -67,11 +67,10 @@
 // # Many files, many processes
 //
 // [Session.Attach] adds probes of another file, or of a process, to a running
-// session, and [Attachment.Close] removes them. [WatchSessions] does both as
+// session, and [Attachment.Close] removes them. A watch does both as
 // processes come and go, wherever they map a file with probes that match:
 //
-//	w, err := trace.WatchSessions(nil, report,
-//		trace.WatchSession{Session: s, Patterns: patterns})
+//	w, err := watch.New(nil, report, s.Part(patterns...))
 //	...
 //	go w.Run(ctx, 10*time.Second)
 //

@@ -507,8 +507,7 @@ func ExampleWatch() {
 	defer s.Close()
 	opts := &watch.Options{}
 	opts.Limits.FileSites, opts.Limits.OwnerSites = 2_000, 10_000
-	w, err := trace.WatchSessions(opts, nil, trace.WatchSession{Session: s,
-		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("python:gc__*")}})
+	w, err := watch.New(opts, nil, s.Part(elfnote.MustParsePattern("python:gc__*")))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -567,7 +566,7 @@ func ExampleExponentialHistogram_Add() {
 
 // The garbage collections of every Python interpreter, in containers too,
 // whether it runs already or starts later.
-func ExampleWatchSessions() {
+func ExampleSession_Part() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 
@@ -576,7 +575,7 @@ func ExampleWatchSessions() {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	w, err := trace.WatchSessions(nil, func(changes *watch.Changes[*trace.Attachment]) {
+	w, err := watch.New(nil, func(changes *watch.Changes[*trace.Attachment]) {
 		for _, a := range changes.Attached {
 			log.Printf("watching %d sites of %q", len(a.Sites()), a.Path())
 		}
@@ -586,8 +585,7 @@ func ExampleWatchSessions() {
 			}
 			log.Printf("%q", err)
 		}
-	}, trace.WatchSession{Session: s,
-		Patterns: []elfnote.Pattern{elfnote.Exact("python", "gc__start")}})
+	}, s.Part(elfnote.Exact("python", "gc__start")))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -610,7 +608,7 @@ func ExampleWatchSessions() {
 
 // Long queries of PostgreSQL one by one, and every garbage collection of
 // Python. The processes are scanned once for both.
-func ExampleWatchSessions_several() {
+func ExampleSession_Part_several() {
 	queries, err := trace.New(&trace.SessionOptions{
 		Filter: "duration > 1s",
 		Events: &trace.EventOptions{
@@ -625,21 +623,17 @@ func ExampleWatchSessions_several() {
 		log.Fatal(err)
 	}
 	defer collections.Close()
-	names := map[*trace.Session]string{queries: "queries", collections: "collections"}
-	w, err := trace.WatchSessions(nil, func(changes *watch.Changes[*trace.Attachment]) {
+	slow, collected := queries.Part(elfnote.MustParsePattern("postgresql:query__*")),
+		collections.Part(elfnote.Exact("python", "gc__done"))
+	slow.Name, collected.Name = "queries", "collections"
+	w, err := watch.New(nil, func(changes *watch.Changes[*trace.Attachment]) {
 		for _, a := range changes.Attached {
-			log.Printf("%s: watching %q", names[a.Session()], a.Path())
+			log.Printf("watching %q for queries: %v", a.Path(), a.Session() == queries)
 		}
 		for _, err := range changes.Errors {
 			log.Printf("%q", err) // it begins with the name, too
 		}
-	}, trace.WatchSession{
-		Session: queries, Name: names[queries],
-		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("postgresql:query__*")},
-	}, trace.WatchSession{
-		Session: collections, Name: names[collections],
-		Patterns: []elfnote.Pattern{elfnote.Exact("python", "gc__done")},
-	})
+	}, slow, collected)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -673,8 +667,7 @@ func ExampleWatch_Sync() {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	w, err := trace.WatchSessions(nil, nil, trace.WatchSession{Session: s,
-		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("python:*")}})
+	w, err := watch.New(nil, nil, s.Part(elfnote.MustParsePattern("python:*")))
 	if err != nil {
 		log.Fatal(err)
 	}

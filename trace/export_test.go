@@ -77,11 +77,11 @@ func (s *Session) KeptStacks(a *Aggregation) (n int) {
 	return n
 }
 
-// Watch is WatchSessions for one session.
+// Watch is watch.New for one session.
 func (s *Session) Watch(
 	opts *watch.Options, changed func(*watch.Changes[*Attachment]), patterns ...elfnote.Pattern,
 ) (*watch.Watch, error) {
-	return WatchSessions(opts, changed, WatchSession{Session: s, Patterns: patterns})
+	return watch.New(opts, changed, s.Part(patterns...))
 }
 
 // Mode returns how the session attaches programs.

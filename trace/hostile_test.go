@@ -425,12 +425,12 @@ func besiege(t *testing.T) *besieged {
 	b := &besieged{t: t, ended: make(chan error, 1), dir: t.TempDir(), inTime: 2 * time.Second,
 		attached: make(chan string, 100_000)}
 	var err error
-	b.Watch, err = trace.WatchSessions(nil, func(changes *watch.Changes[*trace.Attachment]) {
+	b.Watch, err = watch.New(nil, func(changes *watch.Changes[*trace.Attachment]) {
 		for _, a := range changes.Attached {
 			b.attached <- a.Path()
 		}
-	}, trace.WatchSession{Session: newSession(t, nil), Patterns: []elfnote.Pattern{
-		elfnote.MustParsePattern("hostile:*"), elfnote.Exact("gousdt_test", "three")}})
+	}, newSession(t, nil).Part(
+		elfnote.MustParsePattern("hostile:*"), elfnote.Exact("gousdt_test", "three")))
 	qt.Assert(t, qt.IsNil(err))
 	b.costs = testprog.StartCosts(t)
 	return b

@@ -117,8 +117,10 @@ func (m *model) live() {
 		Aggregations: []*trace.Aggregation{m.hits, m.calls}})
 	var err error
 	options := func(*proc.ProcessFile) usdt.AttachOptions { return usdt.AttachOptions{Cookie: m.next()} }
-	m.watch, err = trace.WatchSessions(&watch.Options{PerProcess: true, Filter: only(m.watched[1])},
-		m.changed, trace.WatchSession{Session: m.session, Patterns: modelPatterns, OptionsFor: options})
+	part := m.session.Part(modelPatterns...)
+	part.OptionsFor = options
+	m.watch, err = watch.New(&watch.Options{PerProcess: true, Filter: only(m.watched[1])},
+		m.changed, part)
 	qt.Assert(t, qt.IsNil(err))
 	var reading sync.WaitGroup
 	reading.Go(m.read)

@@ -60,8 +60,9 @@ func watchFor(
 		qt.Assert(t, qt.IsNil(err))
 		parsed = append(parsed, p)
 	}
-	w, err := trace.WatchSessions(opts, changed,
-		trace.WatchSession{Session: s, Patterns: parsed, OptionsFor: optionsFor})
+	part := s.Part(parsed...)
+	part.OptionsFor = optionsFor
+	w, err := watch.New(opts, changed, part)
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { qt.Check(t, qt.IsNil(w.Close())) })
 	return w
@@ -401,18 +402,19 @@ func watchTogether(
 	sessions map[string]*trace.Session,
 ) *watch.Watch {
 	t.Helper()
-	var all []trace.WatchSession
+	var all []watch.Part[*trace.Attachment]
 	for name, s := range sessions {
-		patterns := []elfnote.Pattern{elfnote.Exact("gousdt_test", name)}
-		all = append(all, trace.WatchSession{Session: s, Patterns: patterns, Name: name})
+		part := s.Part(elfnote.Exact("gousdt_test", name))
+		part.Name = name
+		all = append(all, part)
 	}
-	w, err := trace.WatchSessions(opts, changed, all...)
+	w, err := watch.New(opts, changed, all...)
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { qt.Check(t, qt.IsNil(w.Close())) })
 	return w
 }
 
-func TestWatchSessionsFeedsEachWithItsProbes(t *testing.T) {
+func TestWatchOfSessionsFeedsEachWithItsProbes(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		for name, perProcess := range map[string]bool{"per file": false, "per process": true} {
 			t.Run(name, func(t *testing.T) {
@@ -463,7 +465,7 @@ func countCalls(filter func(proc.Process) bool, pid int, calls *int) func(proc.P
 	}
 }
 
-func TestWatchSessionsGoesOnWhereOneCannotBeAttached(t *testing.T) {
+func TestWatchOfSessionsGoesOnWhereOneCannotBeAttached(t *testing.T) {
 	three := newSession(t, nil)
 	none := newSession(t, &trace.SessionOptions{Filter: "arg0 == 1"}) // it has no argument
 	process := start(t, "target-pie")
@@ -481,7 +483,7 @@ func TestWatchSessionsGoesOnWhereOneCannotBeAttached(t *testing.T) {
 	process.fires(t, three)
 }
 
-func TestWatchSessionsEndsWithTheFirst(t *testing.T) {
+func TestWatchOfSessionsEndsWithTheFirst(t *testing.T) {
 	for name, end := range map[string]func(*trace.Session) error{
 		"detach": (*trace.Session).Detach, "close": (*trace.Session).Close,
 	} {
@@ -493,8 +495,7 @@ func TestWatchSessionsEndsWithTheFirst(t *testing.T) {
 			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 			qt.Assert(t, qt.IsNil(end(none)))
 			qt.Check(t, qt.ErrorIs(w.Sync(t.Context(), process.PID), os.ErrClosed))
-			_, err := trace.WatchSessions(nil, nil, trace.WatchSession{Session: three},
-				trace.WatchSession{Session: none})
+			_, err := watch.New(nil, nil, three.Part(), none.Part())
 			qt.Check(t, qt.ErrorIs(err, os.ErrClosed))
 			// The other session can be used, and be ended, as before.
 			again := watchProbes(t, three, &watch.Options{Filter: only(process.path)}, nil,
@@ -506,14 +507,18 @@ func TestWatchSessionsEndsWithTheFirst(t *testing.T) {
 	}
 }
 
-func TestWatchSessionsRefusesWithoutASession(t *testing.T) {
-	_, err := trace.WatchSessions(nil, nil)
-	qt.Assert(t, qt.ErrorMatches(err, "a watch needs at least one WatchSession"))
+func TestWatchOfSessionsRefusesWithoutASession(t *testing.T) {
+	_, err := watch.New[*trace.Attachment](nil, nil)
+	qt.Assert(t, qt.ErrorMatches(err, "a watch needs a part to attach with: .*"))
 }
 
-func TestWatchSessionsWithoutASession(t *testing.T) {
-	_, err := trace.WatchSessions(nil, nil, trace.WatchSession{})
-	qt.Check(t, qt.ErrorMatches(err, "WatchSession 0 has no Session"))
+func TestWatchOfSessionsWithoutASession(t *testing.T) {
+	_, err := watch.New(nil, nil, watch.Part[*trace.Attachment]{})
+	qt.Check(t, qt.ErrorMatches(err, "part 0 of the watch has nothing to attach with: .*"))
+	for _, s := range []*trace.Session{nil, {}} {
+		_, err := watch.New(nil, nil, s.Part())
+		qt.Check(t, qt.ErrorMatches(err, "there is no session to watch with: .*"))
+	}
 }
 
 // noDescriptors lets this process open no descriptor until restore is called.

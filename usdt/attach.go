@@ -227,7 +227,7 @@ func (s *Selection) limitedTo(layout *sitespec.Layout) *Selection {
 			continue
 		}
 		if limited == s {
-			limited = s.ForPID(s.pid)
+			limited = s.ForPID(s.pid, "")
 			limited.sites = slices.Clone(s.sites)
 		}
 		limited.sites[i].Args = args

@@ -55,13 +55,13 @@ func TestWatchTellsContainersWithEqualPathsApart(t *testing.T) {
 		qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), one.PID))
 		qt.Assert(t, qt.IsNil(first.Close()))
 
-		var attached []*watch.Attachment
+		var attached []*watchAttachment
 		w, err := c.Watch(&watch.Options{
 			Linger: -1,
 			Filter: func(p proc.Process) bool {
 				return p.PID == one.PID || p.PID == two.PID
 			},
-		}, func(changes *watch.Changes[*watch.Attachment]) {
+		}, func(changes *watch.Changes[*watchAttachment]) {
 			attached = append(attached, changes.Attached...)
 		}, watching(t, c.Collect, "gousdt_test:three")...)
 		qt.Assert(t, qt.IsNil(err))

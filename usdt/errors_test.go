@@ -407,7 +407,7 @@ func TestWatchLimits(t *testing.T) {
 		one, two := copies(t, "target-pie")
 		processes := []*testprog.Process{testprog.Start(t, one), testprog.Start(t, two)}
 		var mu sync.Mutex // what takes long on a busy machine is attached later
-		var changes watch.Changes[*watch.Attachment]
+		var changes watch.Changes[*watchAttachment]
 		failed := func() []error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -417,7 +417,7 @@ func TestWatchLimits(t *testing.T) {
 			PerProcess: true,
 			Filter:     only(one, two),
 			Limits:     watch.Limits{OwnerSites: 3},
-		}, func(c *watch.Changes[*watch.Attachment]) {
+		}, func(c *watch.Changes[*watchAttachment]) {
 			mu.Lock()
 			defer mu.Unlock()
 			changes.Errors = append(changes.Errors, c.Errors...)
@@ -460,7 +460,7 @@ func TestWatchRefusesFilesWithTooManySites(t *testing.T) {
 	w, err := c.Watch(&watch.Options{
 		Filter: only(one),
 		Limits: watch.Limits{FileSites: 399},
-	}, func(c *watch.Changes[*watch.Attachment]) { failed = append(failed, c.Errors...) },
+	}, func(c *watch.Changes[*watchAttachment]) { failed = append(failed, c.Errors...) },
 		watching(t, c.Collect, "gousdt_test:many")...)
 	qt.Assert(t, qt.IsNil(err))
 	defer w.Close()

@@ -145,7 +145,7 @@ func ExampleManager_Attach_selection() {
 	}
 	defer sel.Close()
 	for _, pid := range []int{1234, 5678} {
-		_, err := mgr.Attach(objs.Count, usdt.Target{Selection: sel.ForPID(pid)},
+		_, err := mgr.Attach(objs.Count, usdt.Target{Selection: sel.ForPID(pid, "")},
 			&usdt.AttachOptions{Cookie: uint64(pid)})
 		switch {
 		case errors.Is(err, proc.ErrGone):

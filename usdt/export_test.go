@@ -31,7 +31,7 @@ func (m *Manager) Programs() int {
 
 // Subset returns a selection of some of the sites.
 func (s *Selection) Subset(sites []int) *Selection {
-	subset := s.ForPID(s.pid)
+	subset := s.ForPID(s.pid, "")
 	subset.sites = nil
 	for _, i := range sites {
 		subset.sites = append(subset.sites, s.sites[i])

@@ -94,15 +94,15 @@ func TestFaultsWhileWatching(t *testing.T) {
 		defer objs.Close()
 
 		faults.Each(t, func(t *testing.T) (err error) {
-			w, err := watch.New(mgr, &watch.Options{
+			w, err := watchPrograms(mgr, &watch.Options{
 				Filter: func(p proc.Process) bool {
 					return p.PID == process.PID
 				},
 				PerProcess: true,
-			}, func(c *watch.Changes[*watch.Attachment]) {
+			}, func(c *watch.Changes[*watchAttachment]) {
 				err = errors.Join(err,
 					errors.Join(c.Errors...))
-			}, watch.Program{Program: objs.Collect,
+			}, watchProgram{Program: objs.Collect,
 				Patterns: []elfnote.Pattern{elfnote.Exact(provider, "counted")}})
 			if err != nil {
 				return err

@@ -66,7 +66,7 @@ func TestAttachRefusesMultiLinksForAThread(t *testing.T) {
 		elfnote.Exact("gousdt_test", "three"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
-	_, err = sel.ForPID(os.Getpid()).AttachRaw(prog, nil)
+	_, err = sel.ForPID(os.Getpid(), "").AttachRaw(prog, nil)
 	qt.Assert(t, qt.ErrorIs(err, errors.ErrUnsupported))
 
 	lnk, err := sel.AttachRaw(prog, nil) // without a PID it is supported

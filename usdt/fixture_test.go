@@ -9,8 +9,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +25,7 @@ import (
 	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/watch"
 )
@@ -108,10 +112,87 @@ func (c *collector) attach(t *testing.T, prog *ebpf.Program, target usdt.Target,
 	return lnk
 }
 
+// A watchProgram is a program that a watch attaches, and a watchAttachment what
+// it has attached: the process is the zero value for every process.
+type (
+	watchProgram struct {
+		Program    *ebpf.Program
+		Patterns   []elfnote.Pattern
+		OptionsFor func(*proc.ProcessFile) usdt.AttachOptions
+	}
+	watchAttachment struct {
+		Link    *usdt.Link
+		program *ebpf.Program
+		proc.ProcessFile
+	}
+)
+
+// watched is a watch that knows what it has attached.
+type watched struct {
+	*watch.Watch
+	mu  sync.Mutex
+	all map[*watchAttachment]bool
+}
+
+// Attachments returns what is attached now, in no order.
+func (w *watched) Attachments() []*watchAttachment {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Keys(w.all))
+}
+
+// watchPrograms is a watch of a Manager's programs.
+func watchPrograms(mgr *usdt.Manager, opts *watch.Options,
+	changed func(*watch.Changes[*watchAttachment]), programs ...watchProgram) (*watched, error) {
+	w := &watched{all: make(map[*watchAttachment]bool)}
+	var parts []watch.Part[*watchAttachment]
+	for _, p := range programs {
+		of := watch.Program(mgr, p.Program, p.Patterns...)
+		parts = append(parts, watch.Part[*watchAttachment]{
+			Patterns: of.Patterns, OptionsFor: p.OptionsFor, Name: of.Name, Begin: of.Begin,
+			Attach: func(found *proc.ProcessFile, sel *usdt.Selection, opts *usdt.AttachOptions,
+			) (*watchAttachment, error) {
+				lnk, err := of.Attach(found, sel, opts)
+				if err != nil {
+					return nil, err
+				}
+				a := &watchAttachment{lnk, p.Program, *found}
+				if sel.PID() == 0 {
+					a.Process = proc.Process{}
+				}
+				return a, nil
+			},
+			Detach: func(all []*watchAttachment) error {
+				var links []*usdt.Link
+				for _, a := range all {
+					links = append(links, a.Link)
+				}
+				return of.Detach(links)
+			},
+			Descriptors: func(a *watchAttachment) int { return of.Descriptors(a.Link) },
+		})
+	}
+	var err error
+	w.Watch, err = watch.New(opts, func(c *watch.Changes[*watchAttachment]) {
+		w.mu.Lock()
+		for _, a := range c.Attached {
+			w.all[a] = true
+		}
+		for _, a := range c.Detached {
+			delete(w.all, a)
+		}
+		w.mu.Unlock()
+		if changed != nil {
+			changed(c)
+		}
+	}, parts...)
+	return w, err
+}
+
 // Watch is a watch of the collector's Manager.
-func (c *collector) Watch(opts *watch.Options, changed func(*watch.Changes[*watch.Attachment]),
-	programs ...watch.Program) (*watch.Watch, error) {
-	return watch.New(c.Manager, opts, changed, programs...)
+func (c *collector) Watch(opts *watch.Options, changed func(*watch.Changes[*watchAttachment]),
+	programs ...watchProgram) (*watched, error) {
+	return watchPrograms(c.Manager, opts, changed, programs...)
 }
 
 // sitesOf returns the sites of a selection, each by its index.

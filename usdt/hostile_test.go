@@ -130,7 +130,7 @@ func atMost(short, complete int) int {
 // besieged is a Watch on a host where a hostile user maps the files of a
 // directory.
 type besieged struct {
-	*watch.Watch
+	*watched
 	t     *testing.T
 	c     *collector
 	costs *testprog.Costs
@@ -152,14 +152,14 @@ func besiege(t *testing.T, c *collector, dir string, limits watch.Limits) *besie
 	some := make(chan struct{}, 1)
 	self, err := os.Executable()
 	qt.Assert(t, qt.IsNil(err))
-	b.Watch, err = c.Watch(&watch.Options{
+	b.watched, err = c.Watch(&watch.Options{
 		Limits: limits,
 		// Programs of other tests would take part of root's share.
 		Filter: func(p proc.Process) bool {
 			exe, err := p.Executable()
 			return err == nil && (exe == self || filepath.Base(exe) == "innocent")
 		},
-	}, func(changes *watch.Changes[*watch.Attachment]) {
+	}, func(changes *watch.Changes[*watchAttachment]) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		for _, err := range changes.Errors { // of others there may be any
@@ -298,7 +298,7 @@ func starveByDescriptors(t *testing.T, mode usdt.Mode) {
 	// Theirs linger, and until then a program of an owner who has as many as
 	// are left is refused.
 	testneeds.Await(t, 20*time.Second, "their files are detached", func() bool {
-		return !slices.ContainsFunc(b.Attachments(), func(a *watch.Attachment) bool {
+		return !slices.ContainsFunc(b.Attachments(), func(a *watchAttachment) bool {
 			return strings.HasPrefix(a.Path, dir)
 		})
 	})
@@ -485,7 +485,7 @@ func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 			exe, err := p.Executable()
 			return hostile[p.PID] != "" || err == nil && filepath.Dir(exe) == dir
 		},
-	}, func(changes *watch.Changes[*watch.Attachment]) {
+	}, func(changes *watch.Changes[*watchAttachment]) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, err := range changes.Errors {
@@ -580,7 +580,7 @@ func TestHostileUserThatTakesAllSpecs(t *testing.T) {
 		var told []string
 		w, err := c.Watch(&watch.Options{
 			Filter: only(self, innocent),
-		}, func(changes *watch.Changes[*watch.Attachment]) {
+		}, func(changes *watch.Changes[*watchAttachment]) {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, err := range changes.Errors {

@@ -48,9 +48,6 @@ type Link struct {
 	release func() // gives back what belongs to the link, once nothing can hit it any more
 }
 
-// Program returns the program that was given to be attached.
-func (l *Link) Program() *ebpf.Program { return l.program }
-
 // Selection returns the sites that are attached, and those that were skipped.
 // It is closed: it describes the sites, but cannot be attached.
 func (l *Link) Selection() *Selection { return l.sel }
@@ -201,7 +198,7 @@ func (s *Selection) AttachRaw(prog *ebpf.Program, cookies []uint64, sites ...int
 	if len(sites) > 0 {
 		all := s.sites
 		whole := s
-		s = s.ForPID(s.pid)
+		s = s.ForPID(s.pid, "")
 		s.whole = whole
 		s.sites = make([]Site, 0, len(sites))
 		for _, i := range sites {
@@ -728,7 +725,7 @@ func (s *Selection) refusal(find func(*Selection) (map[int]error, error)) error 
 			return e.SiteError
 		}
 	}
-	e.rest = s.ForPID(s.pid)
+	e.rest = s.ForPID(s.pid, "")
 	e.rest.sites = nil
 	e.rest.skipped = slices.Clone(s.skipped)
 	for i, site := range s.sites {

@@ -376,7 +376,7 @@ func TestWatchAttachesAgainAfterAWrite(t *testing.T) {
 	copyFile(t, program, testprog.Path(t, "target-shared"))
 	reported := make(chan error, 10)
 	w, err := c.Watch(&watch.Options{Filter: only(program)},
-		func(changes *watch.Changes[*watch.Attachment]) {
+		func(changes *watch.Changes[*watchAttachment]) {
 			for _, err := range changes.Errors {
 				reported <- err
 			}
@@ -436,7 +436,7 @@ int main(void)
 		var mu sync.Mutex // the watch attaches later what has not started
 		var reported []error
 		w, err := c.Watch(&watch.Options{Filter: only(program)},
-			func(changes *watch.Changes[*watch.Attachment]) {
+			func(changes *watch.Changes[*watchAttachment]) {
 				mu.Lock()
 				defer mu.Unlock()
 				reported = append(reported, changes.Errors...)
@@ -444,7 +444,7 @@ int main(void)
 		failed := func() []error {
 			mu.Lock()
 			defer mu.Unlock()
-			return failures(&watch.Changes[*watch.Attachment]{Errors: reported})
+			return failures(&watch.Changes[*watchAttachment]{Errors: reported})
 		}
 		qt.Assert(t, qt.IsNil(err))
 		defer w.Close()
@@ -465,7 +465,7 @@ int main(void)
 			testneeds.Await(t, 10*time.Second, "the process is attached", func() bool {
 				// Start returns before the program is mapped.
 				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), run.Process.Pid)))
-				return slices.ContainsFunc(w.Attachments(), func(a *watch.Attachment) bool {
+				return slices.ContainsFunc(w.Attachments(), func(a *watchAttachment) bool {
 					return a.Process.PID == run.Process.Pid
 				})
 			})

@@ -204,6 +204,7 @@ type Selection struct {
 	borrowed     bool       // the file belongs to the selection that this was made from
 	whole        *Selection // that AttachRaw was given indices of, or nil
 	pid          int
+	name         string // "" for that of the file
 	kernel       elf.Machine
 	machine      elf.Machine // of the file
 	sites        []Site
@@ -257,7 +258,7 @@ func (s *Selection) Skipped() (sites []*SiteError, count int) {
 
 // Name returns the name of the file: its path, as the target's process sees it
 // if the file was found through a process.
-func (s *Selection) Name() string { return s.file().name }
+func (s *Selection) Name() string { return cmp.Or(s.name, s.file().name) }
 
 // File returns the file. It is open until Close. It is nil for what
 // [Link.Selection] returns.
@@ -276,12 +277,14 @@ func (s *Selection) file() *opened {
 func (s *Selection) PID() int { return s.pid }
 
 // ForPID returns the same selection for another process, or for every process
-// if pid is 0. It is valid until s is closed, and closing it does not close s.
-// The PID is checked when the selection is attached.
-func (s *Selection) ForPID(pid int) *Selection {
+// if pid is 0. Its Name is name, or the same if that is "". It is valid until s
+// is closed, and closing it does not close s. The PID is checked when the
+// selection is attached.
+func (s *Selection) ForPID(pid int, name string) *Selection {
 	other := *s
 	other.borrowed = true
 	other.pid = pid
+	other.name = cmp.Or(name, s.name)
 	return &other
 }
 
@@ -321,7 +324,7 @@ func (s *Selection) selectAgain(target *Target, patterns []elfnote.Pattern) (*Se
 	if target.PID != 0 {
 		return nil, errors.New("the target has a Selection, which has its own PID: use Selection.ForPID")
 	}
-	part := s.ForPID(s.pid)
+	part := s.ForPID(s.pid, "")
 	if len(patterns) > 0 {
 		other := func(site Site) bool { return !elfnote.MatchAny(patterns, site.Provider, site.Name) }
 		if slices.ContainsFunc(s.sites, other) {

@@ -213,7 +213,7 @@ func TestWatchRemembersRefusedFiles(t *testing.T) {
 	told, handled := make(chan error, 16), make(chan struct{}, 16)
 	w, err := c.Watch(&watch.Options{
 		Mapped: func(_, _ []*proc.ProcessFile) { handled <- struct{}{} },
-	}, func(changes *watch.Changes[*watch.Attachment]) {
+	}, func(changes *watch.Changes[*watchAttachment]) {
 		for _, err := range failures(changes) {
 			if errors.Is(err, elffile.ErrTooLarge) {
 				told <- err
@@ -282,7 +282,7 @@ func TestSelectionAttachesNothingAfterClose(t *testing.T) {
 	sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")},
 		elfnote.Exact(provider, "three"))
 	qt.Assert(t, qt.IsNil(err))
-	other := sel.ForPID(process.PID)
+	other := sel.ForPID(process.PID, "")
 	qt.Assert(t, qt.IsNil(other.Close()))
 	lnk, err := c.Attach(c.Collect, usdt.Target{Selection: other}, nil)
 	qt.Assert(t, qt.IsNil(err)) // closing a derived selection closes nothing
@@ -310,7 +310,7 @@ func TestSelectionRefusesPIDsThatAreNone(t *testing.T) {
 			pids = append(pids, process.PID+1<<beyond, 1<<beyond)
 		}
 		for _, pid := range pids {
-			_, err := c.Attach(c.Collect, usdt.Target{Selection: sel.ForPID(pid)}, nil)
+			_, err := c.Attach(c.Collect, usdt.Target{Selection: sel.ForPID(pid, "")}, nil)
 			qt.Check(t, qt.ErrorMatches(err, `-?\d+ is no PID: .*`))
 		}
 		_, err = c.Attach(c.Collect, usdt.Target{Selection: sel.Subset(nil)}, nil)
@@ -343,7 +343,7 @@ func TestAttachToAProcessWithoutMainThread(t *testing.T) {
 		sel, err := usdt.Select(target, elfnote.Exact(provider, "three"))
 		qt.Assert(t, qt.IsNil(err))
 		defer sel.Close()
-		_, err = c.Attach(c.Collect, usdt.Target{Selection: sel.ForPID(process.PID)}, nil)
+		_, err = c.Attach(c.Collect, usdt.Target{Selection: sel.ForPID(process.PID, "")}, nil)
 		qt.Check(t, qt.ErrorMatches(err, `process \d+: its main thread has exited, .*`))
 
 		lnk, err := c.Attach(c.Collect, usdt.Target{Selection: sel}, nil)

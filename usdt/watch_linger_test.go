@@ -18,15 +18,15 @@ import (
 // watchLingering watches a probe of two programs that are attached for every
 // process in all modes. It returns channels of what is attached and detached.
 func watchLingering(t *testing.T, c *collector, linger time.Duration, opts usdt.AttachOptions,
-	programs ...string) (w *watch.Watch, attached, detached chan *watch.Attachment) {
+	programs ...string) (w *watched, attached, detached chan *watchAttachment) {
 	t.Helper()
-	attached, detached = make(chan *watch.Attachment, 100), make(chan *watch.Attachment, 100)
+	attached, detached = make(chan *watchAttachment, 100), make(chan *watchAttachment, 100)
 	watched := watching(t, c.Collect, "gousdt_test:three")
 	watched[0].OptionsFor = always(opts)
 	w, err := c.Watch(&watch.Options{
 		Linger: linger,
 		Filter: only(programs...),
-	}, func(changes *watch.Changes[*watch.Attachment]) {
+	}, func(changes *watch.Changes[*watchAttachment]) {
 		for _, a := range changes.Attached {
 			attached <- a
 		}

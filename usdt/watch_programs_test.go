@@ -35,13 +35,13 @@ func hide(t *testing.T, path, probe string) {
 }
 
 // watchTold starts a watch of these programs alone. told has its last changes.
-func watchTold(t *testing.T, c *collector, programs []watch.Program, opts watch.Options,
-	changed func(*watch.Changes[*watch.Attachment]), paths ...string,
-) (w *watch.Watch, told *watch.Changes[*watch.Attachment]) {
+func watchTold(t *testing.T, c *collector, programs []watchProgram, opts watch.Options,
+	changed func(*watch.Changes[*watchAttachment]), paths ...string,
+) (w *watched, told *watch.Changes[*watchAttachment]) {
 	t.Helper()
-	told = &watch.Changes[*watch.Attachment]{}
+	told = &watch.Changes[*watchAttachment]{}
 	opts.Filter = only(paths...)
-	toldToo := func(changes *watch.Changes[*watch.Attachment]) {
+	toldToo := func(changes *watch.Changes[*watchAttachment]) {
 		*told = *changes
 		if changed != nil {
 			changed(changes)
@@ -71,18 +71,18 @@ func always(opts usdt.AttachOptions) func(*proc.ProcessFile) usdt.AttachOptions 
 	return func(*proc.ProcessFile) usdt.AttachOptions { return opts }
 }
 
-func programsOf(attachments []*watch.Attachment) []*ebpf.Program {
+func programsOf(attachments []*watchAttachment) []*ebpf.Program {
 	var programs []*ebpf.Program
 	for _, a := range attachments {
-		programs = append(programs, a.Link.Program())
+		programs = append(programs, a.program)
 	}
 	return programs
 }
 
 // same reports whether these are the same attachments, in any order.
-func same(a, b []*watch.Attachment) bool {
+func same(a, b []*watchAttachment) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(a,
-		func(one *watch.Attachment) bool { return !slices.Contains(b, one) })
+		func(one *watchAttachment) bool { return !slices.Contains(b, one) })
 }
 
 func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
@@ -107,10 +107,10 @@ func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
 				for _, a := range told.Attached {
 					names := map[*ebpf.Program]string{c.Collect3: "guarded", c.Collect: "three"}
 					qt.Assert(t, qt.Equals(a.Link.Selection().Len(), 1))
-					qt.Assert(t, qt.Equals(sitesOf(a.Link.Selection())[0].Name, names[a.Link.Program()]))
+					qt.Assert(t, qt.Equals(sitesOf(a.Link.Selection())[0].Name, names[a.program]))
 					unfit := map[*ebpf.Program]int{c.Collect: 1} // no_nop is of this program alone
 					_, skipped := a.Link.Selection().Skipped()
-					qt.Assert(t, qt.Equals(skipped, unfit[a.Link.Program()]))
+					qt.Assert(t, qt.Equals(skipped, unfit[a.program]))
 				}
 				c.fires(t, one, "three", testbpf.ArgsProgramCOLLECT, 0)
 				c.fires(t, two, "three", testbpf.ArgsProgramCOLLECT, 0)
@@ -221,7 +221,7 @@ func TestWatchAttachesTheOtherProgramsIfOneFails(t *testing.T) {
 				qt.Assert(t, qt.Equals(failed.Path, path))
 				qt.Assert(t, qt.Equals(failed.Process.PID, process.PID))
 				qt.Assert(t,
-					qt.ErrorMatches(failed, `attaching collect12 to .* in process \d+ \(.*\): .*`))
+					qt.ErrorMatches(failed, `collect12: attaching to .* in process \d+ \(.*\): .*`))
 				qt.Assert(t, qt.IsTrue(tc.want(failed)))
 
 				process.Fire("three", 1)
@@ -247,10 +247,10 @@ func TestWatchLingersWithAllPrograms(t *testing.T) {
 		}
 		second += "-of-another-length"
 		copyFile(t, second, first)
-		var detached []*watch.Attachment
+		var detached []*watchAttachment
 		w, told := watchTold(t, c, programs, watch.Options{
 			Linger: time.Hour,
-		}, func(changes *watch.Changes[*watch.Attachment]) {
+		}, func(changes *watch.Changes[*watchAttachment]) {
 			detached = append(detached,
 				changes.Detached...)
 		}, first, second)
@@ -309,7 +309,7 @@ func TestWatchTriesAgainWhatAFileLacks(t *testing.T) {
 	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 	qt.Assert(t, qt.HasLen(told.Errors, 0))
 	qt.Assert(t, qt.HasLen(told.Attached, 1))
-	qt.Assert(t, qt.IsTrue(same(w.Attachments(), []*watch.Attachment{first, told.Attached[0]})))
+	qt.Assert(t, qt.IsTrue(same(w.Attachments(), []*watchAttachment{first, told.Attached[0]})))
 }
 
 func TestWatchProgramWithoutPatterns(t *testing.T) {
@@ -320,7 +320,7 @@ func TestWatchProgramWithoutPatterns(t *testing.T) {
 	all, err := usdt.Select(usdt.Target{Path: path})
 	qt.Assert(t, qt.IsNil(err))
 	defer all.Close()
-	programs := append(watching(t, c.Collect, "*:three"), watch.Program{Program: c.Collect3})
+	programs := append(watching(t, c.Collect, "*:three"), watchProgram{Program: c.Collect3})
 	w, told := watchTold(t, c, programs, watch.Options{}, nil, path)
 	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 	qt.Assert(t, qt.HasLen(told.Errors, 0))
@@ -332,7 +332,7 @@ func TestWatchProgramWithoutPatterns(t *testing.T) {
 func TestWatchRefusesWithoutAProgram(t *testing.T) {
 	c, other := newCollector(t, nil), newCollector(t, nil)
 	_, err := c.Watch(nil, nil)
-	qt.Assert(t, qt.ErrorMatches(err, "there is no program .*"))
+	qt.Assert(t, qt.ErrorMatches(err, "a watch needs a part .*"))
 	for _, program := range []*ebpf.Program{nil, other.Collect} {
 		_, err = c.Watch(nil, nil, append(watching(t, c.Collect, "*"), watching(t, program, "*")...)...)
 		qt.Assert(t,
@@ -352,7 +352,7 @@ func TestWatchCallsTheHandlerBetweenAttachingAndTelling(t *testing.T) {
 				order = append(order, "handler")
 			}
 		},
-	}, func(*watch.Changes[*watch.Attachment]) { order = append(order, "changed") },
+	}, func(*watch.Changes[*watchAttachment]) { order = append(order, "changed") },
 		watching(t, c.Collect, "*:three")...)
 	qt.Assert(t, qt.IsNil(err))
 	defer w.Close()

@@ -20,9 +20,9 @@ import (
 // of its own, and there is room for one. The channels get the attachments and
 // the failures.
 func withoutRoom(t *testing.T, c *collector, opts watch.Options,
-	paths ...string) (w *watch.Watch, attached chan *watch.Attachment, failed chan error) {
+	paths ...string) (w *watched, attached chan *watchAttachment, failed chan error) {
 	t.Helper()
-	attached, failed = make(chan *watch.Attachment, 100), make(chan error, 100)
+	attached, failed = make(chan *watchAttachment, 100), make(chan error, 100)
 	programs := watching(t, c.Collect, "*:three")
 	programs[0].OptionsFor = func(pair *proc.ProcessFile) usdt.AttachOptions {
 		for i, path := range paths {
@@ -34,7 +34,7 @@ func withoutRoom(t *testing.T, c *collector, opts watch.Options,
 		return usdt.AttachOptions{}
 	}
 	opts.Filter = only(paths...)
-	changed := func(changes *watch.Changes[*watch.Attachment]) {
+	changed := func(changes *watch.Changes[*watchAttachment]) {
 		for _, a := range changes.Attached {
 			attached <- a
 		}
@@ -157,7 +157,7 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 		says("set ManagerOptions.MaxSpecs to"), says("no nop there")} {
 		qt.Assert(t, qt.IsTrue(is(told.Errors[i])), qt.Commentf("%v", told.Errors[i]))
 	}
-	*told = watch.Changes[*watch.Attachment]{}
+	*told = watch.Changes[*watchAttachment]{}
 	for range 3 {
 		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	}

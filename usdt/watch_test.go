@@ -38,9 +38,9 @@ func patterns(t *testing.T, all ...string) []elfnote.Pattern {
 }
 
 // watching has one program watch for probes.
-func watching(t *testing.T, prog *ebpf.Program, probes ...string) []watch.Program {
+func watching(t *testing.T, prog *ebpf.Program, probes ...string) []watchProgram {
 	t.Helper()
-	return []watch.Program{{Program: prog, Patterns: patterns(t, probes...)}}
+	return []watchProgram{{Program: prog, Patterns: patterns(t, probes...)}}
 }
 
 // copies makes two copies of a program, which no other process runs.
@@ -73,12 +73,12 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				one, two := copies(t, "target-pie")
 				process := testprog.Start(t, one)
 
-				var changes watch.Changes[*watch.Attachment]
+				var changes watch.Changes[*watchAttachment]
 				w, err := c.Watch(&watch.Options{
 					PerProcess: perProcess,
 					Linger:     -1,
 					Filter:     only(one, two),
-				}, func(c *watch.Changes[*watch.Attachment]) { changes = *c },
+				}, func(c *watch.Changes[*watchAttachment]) { changes = *c },
 					watching(t, c.Collect, "gousdt_test:three", "gousdt_test:guarded")...)
 				qt.Assert(t, qt.IsNil(err))
 				defer w.Close()
@@ -137,11 +137,11 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 	library := filepath.Join(t.TempDir(), "libcome.so")
 	copyFile(t, library, testprog.Path(t, "libtarget.so"))
 
-	attached := make(chan *watch.Attachment, 100)
-	detached := make(chan *watch.Attachment, 100)
+	attached := make(chan *watchAttachment, 100)
+	detached := make(chan *watchAttachment, 100)
 	w, err := c.Watch(&watch.Options{
 		Filter: only(loader),
-	}, func(changes *watch.Changes[*watch.Attachment]) {
+	}, func(changes *watch.Changes[*watchAttachment]) {
 		for _, a := range changes.Attached {
 			attached <- a
 		}
@@ -177,15 +177,15 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 	copyFile(t, library, testprog.Path(t, "libtarget.so"))
 	// Spelled otherwise, or the loader takes it for the same.
 	process.Do("load " + filepath.Dir(library) + "/./libcome.so")
-	awaitThat(t, attached, func(lnk *watch.Attachment) bool {
+	awaitThat(t, attached, func(lnk *watchAttachment) bool {
 		return lnk != first && lnk.Path == library
 	})
 
 	process.Do("unload")
 	awaitThat(t, detached,
-		func(lnk *watch.Attachment) bool { return lnk != first && lnk.Path == library })
+		func(lnk *watchAttachment) bool { return lnk != first && lnk.Path == library })
 	process.Kill()
-	awaitThat(t, detached, func(*watch.Attachment) bool { return len(w.Attachments()) == 0 })
+	awaitThat(t, detached, func(*watchAttachment) bool { return len(w.Attachments()) == 0 })
 }
 
 func awaitThat[T any](t *testing.T, c <-chan T, is func(T) bool) T {
@@ -212,12 +212,12 @@ func TestWatchStopsWithTheManager(t *testing.T) {
 	c := newCollector(t, nil)
 	program, _ := copies(t, "target-static")
 	process := testprog.Start(t, program)
-	var told []*watch.Attachment
-	attached := make(chan *watch.Attachment, 1)
+	var told []*watchAttachment
+	attached := make(chan *watchAttachment, 1)
 	w, err := c.Watch(&watch.Options{
 		Linger: time.Hour,
 		Filter: only(program),
-	}, func(changes *watch.Changes[*watch.Attachment]) {
+	}, func(changes *watch.Changes[*watchAttachment]) {
 		for _, a := range changes.Attached {
 			attached <- a
 		}
@@ -236,14 +236,14 @@ func TestWatchStopsWithTheManager(t *testing.T) {
 	qt.Assert(t, qt.ErrorIs(w.Sync(t.Context(), process.PID), os.ErrClosed))
 	qt.Assert(t, qt.IsNil(w.Close()))
 	qt.Assert(t, qt.HasLen(w.Attachments(), 0))
-	qt.Assert(t, qt.IsTrue(slices.Equal(told, []*watch.Attachment{a})))
+	qt.Assert(t, qt.IsTrue(slices.Equal(told, []*watchAttachment{a})))
 	_, err = c.Watch(nil, nil, watching(t, c.Collect, "gousdt_test:three")...)
 	qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
 }
 
 // failures returns the errors of a Watch without those of processes that are
 // scanned or attached later, which happens on a slow machine.
-func failures(changes *watch.Changes[*watch.Attachment]) []error {
+func failures(changes *watch.Changes[*watchAttachment]) []error {
 	return slices.DeleteFunc(slices.Clone(changes.Errors), func(err error) bool {
 		return errors.Is(err, procfs.ErrPostponed) || errors.Is(err, proc.ErrBlocked)
 	})

@@ -14,57 +14,104 @@ import (
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// An Attacher attaches for a watch made by [Of], as package trace does. A part
-// of a file is its probes that match the patterns of this part.
+// A Part is what a watch attaches with, and the probes that it is for.
+// [Program] makes one for a program of a Manager, and Part of trace.Session one
+// for a session. A Part of your own attaches by other means.
 //
-// One goroutine at a time calls the methods, which must not call the watch.
-type Attacher[A any] interface {
-	// AttachPart attaches the sites of a part in one process, or in every
-	// process if that is the zero value. found has the process in which the
-	// file was found.
-	AttachPart(part int, sites *usdt.Selection, found *proc.ProcessFile, process proc.Process) (A, error)
-	// Descriptors returns the number of descriptors of an attachment.
-	Descriptors(attached A) int
+// One goroutine at a time calls Attach, Detach and Descriptors, which must not
+// call the watch.
+type Part[A any] struct {
+	// Patterns pick the probes: those that match any of them, or all probes if
+	// there is no pattern.
+	Patterns []elfnote.Pattern
+
+	// OptionsFor, if set, returns the options of each attachment. With a Cookie
+	// or SiteCookie for each file or process, programs, events, filters and
+	// aggregations tell them apart. In the maps of a Manager each cookie takes
+	// specs of its own, see [usdt.ManagerOptions].MaxSpecs.
+	//
+	// The argument is the file and the process to be attached. For an
+	// attachment to every process, it has the first process found with the
+	// file. OptionsFor is called before each attempt to attach. It must not
+	// call the Watch.
+	OptionsFor func(*proc.ProcessFile) usdt.AttachOptions
+
+	// Name, if set, names the part in errors.
+	Name string
+
+	// Attach attaches the sites of a file, in the process that the selection is
+	// restricted to, or in every process. found is the argument of OptionsFor.
+	// Sites that the kernel refuses are left out, and tried no more.
+	Attach func(found *proc.ProcessFile, sites *usdt.Selection, opts *usdt.AttachOptions) (A, error)
 	// Detach detaches all of them, and returns when that is done.
-	Detach(attachments []A) error
-	// Explain returns the error to report for a part that was not attached.
-	Explain(part int, err *Error) error
-	// Closed is called once the watch is closed.
-	Closed()
+	Detach func(attachments []A) error
+	// Descriptors returns the number of descriptors of an attachment.
+	Descriptors func(attached A) int
+	// Begin, if set, is called for a new watch. If that must end with what the
+	// part attaches with, Begin sees to it. end is called by Watch.Close.
+	Begin func(*Watch) (end func(), err error)
 }
 
-// Of makes a watch that attaches by other means than a Manager. Each part has
-// patterns of its own. What else it does, see [New].
-func Of[A any](
-	opts *Options, changed func(*Changes[A]), attacher Attacher[A], parts ...[]elfnote.Pattern,
-) (*Watch, error) {
-	return newWatch(opts, changed, attacher, parts)
-}
-
-func newWatch[A any](
-	opts *Options, changed func(*Changes[A]), attacher Attacher[A], parts [][]elfnote.Pattern,
-) (*Watch, error) {
+// New attaches to the probes that match the patterns of its parts, wherever a
+// process maps a file that has such probes. The processes are scanned once for
+// all parts, and files are read once. Sites that cannot be attached are
+// skipped, see [usdt.Selection.Skipped]. A Watch begins with the first Sync,
+// SyncAll or Run. It ends with Close, and as soon as a Manager or session of
+// its parts is closed: then Run returns and Sync fails with an error that wraps
+// [os.ErrClosed].
+//
+// The files that a scan finds are attached part by part, in the order of the
+// parts, so that a program can count on those before it. A part that cannot be
+// attached to a file does not affect the others.
+//
+// If the maps of a Manager, or the system's limits on open files or memory,
+// leave no room, the Watch first detaches files that no process maps any more.
+// A file that still fails is tried again before each scan of all processes, by
+// SyncAll and Run, unless the file or the part is to blame. A file that lacked
+// room is also tried again as soon as the Watch has detached something. Retries
+// take no more than about 100 ms at a time: the rest is tried next time.
+//
+// changed, if not nil, gets what was attached and detached, and what went
+// wrong. One goroutine at a time calls it: one that calls Sync, SyncAll, Run or
+// Close, or one of the Watch's own when a file has lingered or something is
+// tried again. It must not call these methods.
+//
+// The error wraps [os.ErrClosed] if a Manager or session is closed. Other
+// errors say that there is no part, or a program that was not loaded for its
+// Manager, or that processes of this proc file system cannot be attached to.
+func New[A any](opts *Options, changed func(*Changes[A]), parts ...Part[A]) (*Watch, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
+	if len(parts) == 0 {
+		return nil, errors.New("a watch needs a part to attach with: see watch.Program, and Part of trace.Session")
+	}
 	limits := follow.Limits(opts.Limits)
-	d := &driver[A]{Attacher: attacher, patterns: parts,
-		perProcess: opts.PerProcess || opts.After > 0, fileSites: limits.OfFile(),
-		noLease: opts.NoLease, proc: procfs.NewFS(string(opts.Proc)), changed: changed}
+	d := &driver[A]{parts: slices.Clone(parts), perProcess: opts.PerProcess || opts.After > 0,
+		fileSites: limits.OfFile(), noLease: opts.NoLease, proc: procfs.NewFS(string(opts.Proc)),
+		changed: changed}
 	if opts.DebugFiles {
 		d.debugFile = debuginfo.Find
 	}
-	if !slices.ContainsFunc(parts, func(part []elfnote.Pattern) bool { return len(part) == 0 }) {
-		d.all = slices.Concat(parts...)
+	for i, part := range d.parts {
+		if part.Attach == nil || part.Detach == nil || part.Descriptors == nil {
+			return nil, fmt.Errorf("part %d of the watch has nothing to attach with: see watch.Program, "+
+				"and Part of trace.Session", i)
+		}
+		d.all = append(d.all, part.Patterns...)
 	}
-	follower, err := follow.New(d, follow.Options{
+	if slices.ContainsFunc(d.parts, func(part Part[A]) bool { return len(part.Patterns) == 0 }) {
+		d.all = nil
+	}
+	follower, err := follow.New[attached[A]](d, follow.Options{
 		Proc: procwatch.WatcherOptions{FS: d.proc, Filter: opts.Filter, Patient: opts.Patient,
 			Handler: procwatch.Report(opts.Mapped), BeforePass: opts.BeforePass},
-		Parts:     len(parts),
+		Parts:     len(d.parts),
 		NeedsPIDs: d.perProcess,
 		Linger:    opts.Linger,
 		After:     opts.After,
@@ -73,7 +120,19 @@ func newWatch[A any](
 	if err != nil {
 		return nil, fmt.Errorf("watch: %w: watch without PerProcess and After", err)
 	}
-	return &Watch{follower: follower, ended: attacher.Closed, closed: make(chan struct{})}, nil
+	w := &Watch{follower: follower}
+	for _, part := range d.parts {
+		if part.Begin == nil {
+			continue
+		}
+		end, err := part.Begin(w)
+		if err != nil {
+			w.Close()
+			return nil, err
+		}
+		w.ends = append(w.ends, end)
+	}
+	return w, nil
 }
 
 // An Error says that a watch could not attach to a file.
@@ -81,26 +140,24 @@ type Error struct {
 	// ProcessFile has the process that was to be attached. For every process,
 	// it is the first one found with the file.
 	proc.ProcessFile
-	Err     error
-	program string // its name, "" if the error is about the file for all programs
+	Err  error
+	part string // its name, "" if the error is about the file for all parts
 }
 
 func (e *Error) Error() string {
-	program := ""
-	if e.program != "" {
-		program = e.program + " "
+	of := ""
+	if e.part != "" {
+		of = e.part + ": "
 	}
-	return fmt.Sprintf("attaching %sto %s in process %s: %v", program, e.Path, e.Process, e.Err)
+	return fmt.Sprintf("%sattaching to %s in process %s: %v", of, e.Path, e.Process, e.Err)
 }
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// A driver attaches files where a follow.Follower finds a place for them. A
-// part of a file is the probes for one program or session.
+// A driver attaches files where a follow.Follower finds a place for them.
 type driver[A any] struct {
-	Attacher[A]
-	patterns   [][]elfnote.Pattern // by part
-	all        []elfnote.Pattern   // of all parts together, nil if one wants all probes
+	parts      []Part[A]
+	all        []elfnote.Pattern // of all parts together, nil if one wants all probes
 	perProcess bool
 	debugFile  func(*elfnote.File) (path string, err error) // nil if none is searched for
 	fileSites  int
@@ -119,7 +176,7 @@ type watchedFile[A any] struct {
 	errs    []error           // why none of the sites for a part can be attached
 }
 
-func (d *driver[A]) Open(pair *procwatch.ProcessFile) (follow.File[A], error) {
+func (d *driver[A]) Open(pair *procwatch.ProcessFile) (follow.File[attached[A]], error) {
 	file := &watchedFile[A]{driver: d}
 	sel, err := usdt.Select(usdt.Target{Kept: kept{pair.Kept(), &file.writes}, MaxSites: d.fileSites,
 		DebugFile: d.debugFile, NoLease: d.noLease}, d.all...)
@@ -134,8 +191,8 @@ func (d *driver[A]) Open(pair *procwatch.ProcessFile) (follow.File[A], error) {
 			Capacity: d.fileSites, Needed: needed}))
 	}
 	file.Selection = sel
-	for _, patterns := range d.patterns {
-		part, err := usdt.Select(usdt.Target{Selection: sel}, patterns...)
+	for i := range d.parts {
+		part, err := usdt.Select(usdt.Target{Selection: sel}, d.parts[i].Patterns...)
 		if errors.As(err, new(*usdt.NotFoundError)) {
 			err = nil // it has probes for others
 		}
@@ -223,16 +280,22 @@ func (d *driver[A]) PerProcess(file *procwatch.CachedFile) bool {
 
 func (f *watchedFile[A]) Attach(
 	n int, pair *procwatch.ProcessFile, pid int,
-) (attachment A, ok bool, err error) {
+) (a attached[A], ok bool, err error) {
 	if f.parts[n] == nil {
-		return attachment, false, f.errs[n]
+		return a, false, f.errs[n]
 	}
-	var process proc.Process
-	if pid != 0 {
-		process = pair.Process
+	part, found, sel := &f.driver.parts[n], pair.View(), f.parts[n].ForPID(pid, pair.Path)
+	var opts usdt.AttachOptions
+	if part.OptionsFor != nil {
+		opts = part.OptionsFor(found)
 	}
-	attachment, err = f.driver.AttachPart(n, f.parts[n].ForPID(pid), pair.View(), process)
-	return attachment, err == nil, err
+	for ok = true; ok; sel, ok = sel.WithoutRefused(err) {
+		if a.of, err = part.Attach(found, sel, &opts); err == nil {
+			a.part = n
+			return a, true, nil
+		}
+	}
+	return a, false, err
 }
 
 func (f *watchedFile[A]) Sites(n int) int { return f.weights[n] }
@@ -277,15 +340,48 @@ func (d *driver[A]) Explain(part int, pair *procwatch.ProcessFile, err error) er
 		err = elffile.TooLarge(&limit)
 	}
 	failed := &Error{ProcessFile: *pair.View(), Err: err}
-	if part == follow.WholeFile {
-		return failed
+	if part != follow.WholeFile {
+		failed.part = d.parts[part].Name
 	}
-	return d.Attacher.Explain(part, failed)
+	return failed
 }
 
-func (d *driver[A]) Changed(c *follow.Changes[A]) {
+// attached is an attachment of a part.
+type attached[A any] struct {
+	part int
+	of   A
+}
+
+// attachmentsOf returns the attachments themselves.
+func attachmentsOf[A any](all []attached[A]) (attachments []A) {
+	for _, a := range all {
+		attachments = append(attachments, a.of)
+	}
+	return attachments
+}
+
+func (d *driver[A]) Descriptors(a attached[A]) int { return d.parts[a.part].Descriptors(a.of) }
+
+// Detach waits for the kernel once for all parts.
+func (d *driver[A]) Detach(all []attached[A]) error {
+	parts := make(map[int][]attached[A])
+	for _, a := range all {
+		parts[a.part] = append(parts[a.part], a)
+	}
+	var ends []detaching
+	for n, of := range parts {
+		ends = append(ends, func() error { return d.parts[n].Detach(attachmentsOf(of)) })
+	}
+	return sys.CloseTogether(ends)
+}
+
+type detaching func() error
+
+func (d detaching) Close() error { return d() }
+
+func (d *driver[A]) Changed(c *follow.Changes[attached[A]]) {
 	if d.changed != nil {
-		d.changed(&Changes[A]{Attached: c.Attached, Detached: c.Detached, Errors: c.Errors,
-			Missed: procwatch.Views(c.Missed)})
+		d.changed(&Changes[A]{Attached: attachmentsOf(c.Attached), Detached: attachmentsOf(c.Detached),
+			Errors: c.Errors, Missed: procwatch.Views(c.Missed)})
 	}
 }

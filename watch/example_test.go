@@ -13,8 +13,6 @@ import (
 	"os/signal"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
@@ -30,12 +28,9 @@ func ExampleNew() {
 	defer mgr.Close()
 	defer objs.Close()
 
-	w, err := watch.New(mgr, nil, func(changes *watch.Changes[*watch.Attachment]) {
+	w, err := watch.New(nil, func(changes *watch.Changes[*usdt.Link]) {
 		for _, a := range changes.Attached {
-			fmt.Printf("attached to %q\n", a)
-			if a.Process.PID != 0 {
-				fmt.Printf("of process %d alone\n", a.Process.PID)
-			}
+			fmt.Printf("attached to %q\n", a) // the file, and the process if it is attached alone
 		}
 		for _, a := range changes.Detached {
 			fmt.Printf("detached from %q\n", a)
@@ -43,10 +38,7 @@ func ExampleNew() {
 		for _, err := range changes.Errors {
 			log.Print(err)
 		}
-	}, watch.Program{
-		Program:  objs.Count,
-		Patterns: []elfnote.Pattern{elfnote.Exact("libstdcxx", "throw")},
-	})
+	}, watch.Program(mgr, objs.Count, elfnote.Exact("libstdcxx", "throw")))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -63,18 +55,16 @@ func ExampleProgram() {
 	defer mgr.Close()
 	defer objs.Close()
 
-	w, err := watch.New(mgr, &watch.Options{
+	queries := watch.Program(mgr, objs.Count, elfnote.MustParsePattern("postgresql:query__*"))
+	queries.OptionsFor = func(pair *proc.ProcessFile) usdt.AttachOptions {
+		return usdt.AttachOptions{Cookie: pair.Process.StartTime}
+	}
+	w, err := watch.New(&watch.Options{
 		PerProcess: true,
 		Filter: func(p proc.Process) bool {
 			return p.Command == "postgres"
 		},
-	}, nil, watch.Program{
-		Program:  objs.Count,
-		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("postgresql:query__*")},
-		OptionsFor: func(pair *proc.ProcessFile) usdt.AttachOptions {
-			return usdt.AttachOptions{Cookie: pair.Process.StartTime}
-		},
-	})
+	}, nil, queries)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -99,11 +89,11 @@ func ExampleLimits() {
 
 	opts := &watch.Options{}
 	opts.Limits.FileSites, opts.Limits.OwnerSites = 2_000, 10_000
-	w, err := watch.New(mgr, opts, func(changes *watch.Changes[*watch.Attachment]) {
+	w, err := watch.New(opts, func(changes *watch.Changes[*usdt.Link]) {
 		for _, err := range changes.Errors {
 			log.Print(err) // what is over a limit, for example
 		}
-	}, watch.Program{Program: objs.Count})
+	}, watch.Program(mgr, objs.Count))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -115,36 +105,27 @@ func ExampleLimits() {
 	fmt.Printf("%d sites are attached, %d files are over a limit\n", stats.Sites, stats.OverLimit)
 }
 
-// counted attaches a program that reads no arguments, and needs no Manager.
-type counted struct{ program *ebpf.Program }
-
-func (c counted) AttachPart(
-	_ int, sites *usdt.Selection, found *proc.ProcessFile, _ proc.Process,
-) (*usdt.Link, error) {
-	fmt.Printf("attaching to %q\n", found.Path)
-	return sites.AttachRaw(c.program, nil)
-}
-
-func (c counted) Descriptors(l *usdt.Link) int { return 1 + 2*l.PerfEvents() }
-
-func (c counted) Detach(links []*usdt.Link) (err error) {
-	for _, l := range links {
-		err = errors.Join(err, l.Close())
-	}
-	return err
-}
-
-func (c counted) Explain(_ int, err *watch.Error) error { return err }
-
-func (c counted) Closed() {}
-
 // Count how often programs throw, with a program that needs no Manager.
-func ExampleOf() {
+func ExamplePart() {
 	mgr, objs := loadExample() // as in the example of package usdt
 	defer mgr.Close()
 	defer objs.Close()
-	var attacher watch.Attacher[*usdt.Link] = counted{objs.Count}
-	w, err := watch.Of(nil, nil, attacher, []elfnote.Pattern{elfnote.Exact("libstdcxx", "throw")})
+	w, err := watch.New(nil, nil, watch.Part[*usdt.Link]{
+		Patterns: []elfnote.Pattern{elfnote.Exact("libstdcxx", "throw")},
+		Attach: func(
+			found *proc.ProcessFile, sites *usdt.Selection, _ *usdt.AttachOptions,
+		) (*usdt.Link, error) {
+			fmt.Printf("attaching to %q\n", found.Path)
+			return sites.AttachRaw(objs.Count, nil)
+		},
+		Detach: func(links []*usdt.Link) (err error) {
+			for _, l := range links {
+				err = errors.Join(err, l.Close())
+			}
+			return err
+		},
+		Descriptors: func(l *usdt.Link) int { return 1 + 2*l.PerfEvents() },
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -160,19 +141,17 @@ func ExampleWatch() {
 	defer mgr.Close()
 	defer objs.Close()
 
-	names := map[*ebpf.Program]string{objs.Count: "count"}
-	w, err := watch.New(mgr, &watch.Options{
+	w, err := watch.New(&watch.Options{
 		Filter: func(p proc.Process) bool { return p.PID == os.Getpid() },
 		Linger: time.Minute, // a program that starts once a minute stays attached
-	}, func(changes *watch.Changes[*watch.Attachment]) {
+	}, func(changes *watch.Changes[*usdt.Link]) {
 		for _, a := range changes.Attached {
-			fmt.Printf("%s is attached to %q\n", names[a.Link.Program()], a.Path)
+			fmt.Printf("attached to %d sites of %q\n", a.Selection().Len(), a.Selection().Name())
 		}
 		for _, err := range changes.Errors {
 			log.Printf("%q", err) // paths are arbitrary bytes
 		}
-	}, watch.Program{Program: objs.Count,
-		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("libc:*")}})
+	}, watch.Program(mgr, objs.Count, elfnote.MustParsePattern("libc:*")))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -189,10 +168,8 @@ func ExampleOptions() {
 	defer mgr.Close()
 	defer objs.Close()
 
-	w, err := watch.New(mgr, &watch.Options{Proc: "/host/proc"}, nil, watch.Program{
-		Program:  objs.Count,
-		Patterns: []elfnote.Pattern{elfnote.Exact("libstdcxx", "throw")},
-	})
+	w, err := watch.New(&watch.Options{Proc: "/host/proc"}, nil,
+		watch.Program(mgr, objs.Count, elfnote.Exact("libstdcxx", "throw")))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -200,7 +177,5 @@ func ExampleOptions() {
 	if err := w.SyncAll(context.Background()); err != nil {
 		log.Print(err)
 	}
-	for _, a := range w.Attachments() {
-		fmt.Println(a.Path, a.Link)
-	}
+	fmt.Println(w.Stats().Sites, "sites are attached")
 }

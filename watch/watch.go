@@ -3,15 +3,12 @@
 // Package watch keeps BPF programs attached to probes in all processes that
 // come and go.
 //
-// [New] does it for the programs of a usdt.Manager: each [Program] is attached
-// to the probes that match its patterns, in every file that a process maps.
-// Package trace does it for its sessions. [Of] is for what attaches by other
-// means.
+// A watch has parts: each is a program of a usdt.Manager, a session of package
+// trace, or what attaches by other means, and is attached to the probes that
+// match its patterns, in every file that a process maps.
 //
-//	w, err := watch.New(mgr, nil, report, watch.Program{
-//		Program:  objs.OnQuery,
-//		Patterns: []elfnote.Pattern{elfnote.Exact("postgresql", "query__start")},
-//	})
+//	w, err := watch.New(nil, report,
+//		watch.Program(mgr, objs.OnQuery, elfnote.Exact("postgresql", "query__start")))
 //	defer w.Close()
 //	err = w.Run(ctx, 5*time.Second)
 //
@@ -137,8 +134,8 @@ type Limits struct {
 	Descriptors      int // those of all that is attached, half of RLIMIT_NOFILE
 }
 
-// Changes are the changes that a Watch has made to its attachments,
-// *[Attachment] or those of package trace, and the errors.
+// Changes are the changes that a Watch has made to its attachments, those of
+// its parts, and the errors.
 type Changes[A any] struct {
 	// Attached are closed by the Watch.
 	Attached []A
@@ -169,12 +166,10 @@ type Watch struct {
 		Stop()
 		Close() error
 	}
-	attachments func() []*Attachment // nil of a watch by Of
-	ended       func()               // called by Close
-	closed      chan struct{}
-	once        sync.Once // closes it
-	reason      error     // why Run has ended, before it is interrupted: of a closed Manager
-	mu          sync.Mutex
+	ends   []func() // of the parts, called by Close
+	once   sync.Once
+	reason error // why Run has ended, before it is interrupted: of a closed Manager
+	mu     sync.Mutex
 }
 
 // Run scans all processes now and at each interval. In between it scans those
@@ -272,16 +267,6 @@ type Stats struct {
 	Waiting int
 }
 
-// Attachments returns what is attached now, in no order. Attachments of a watch
-// of trace.WatchSessions are those of the sessions: see
-// trace.Session.Attachments. Of others made by [Of] there are none.
-func (w *Watch) Attachments() []*Attachment {
-	if w.attachments == nil {
-		return nil
-	}
-	return w.attachments()
-}
-
 // Stop ends Run, and nothing more is attached. It waits for neither. What is
 // attached stays attached until Close.
 func (w *Watch) Stop() {
@@ -291,7 +276,7 @@ func (w *Watch) Stop() {
 }
 
 // errNoWatch is for a zero Watch.
-var errNoWatch = fmt.Errorf("a Watch is made by watch.New or trace.WatchSessions: %w", os.ErrClosed)
+var errNoWatch = fmt.Errorf("a Watch is made by watch.New: %w", os.ErrClosed)
 
 // Close detaches everything together, and waits until that is done and no
 // process is scanned any more. Errors are those of [usdt.Link.Close]. If a file
@@ -302,7 +287,10 @@ func (w *Watch) Close() error {
 		return nil
 	}
 	err := w.follower.Close()
-	w.once.Do(func() { close(w.closed) })
-	w.ended()
+	w.once.Do(func() {
+		for _, end := range w.ends {
+			end()
+		}
+	})
 	return err
 }

@@ -74,8 +74,10 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 	if t.options.command != nil {
 		linger = math.MaxInt64 // the next process that runs it is not late
 	}
+	part := t.session.Part(t.options.patterns...)
+	part.OptionsFor = f.rememberFirst
 	var err error
-	f.watch, err = trace.WatchSessions(&watch.Options{
+	f.watch, err = watch.New(&watch.Options{
 		Filter:     wanted,
 		Mapped:     f.rememberStacks,
 		BeforePass: f.warnPolling,
@@ -86,8 +88,7 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 		After:      t.options.after,
 		NoLease:    t.options.noLease,
 		Limits:     t.options.limits,
-	}, f.changed, trace.WatchSession{Session: t.session, Patterns: t.options.patterns,
-		OptionsFor: f.rememberFirst})
+	}, f.changed, part)
 	if err != nil {
 		return nil, err
 	}

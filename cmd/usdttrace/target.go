@@ -396,7 +396,7 @@ func (t *tracer) attachFiles() error {
 func (t *tracer) attachSelection(sel *usdt.Selection) (*trace.Attachment, error) {
 	from := sel
 	if t.options.follow {
-		from = sel.ForPID(0) // the session filters out other processes
+		from = sel.ForPID(0, "") // the session filters out other processes
 	}
 	a, err := t.session.Attach(usdt.Target{Selection: from}, nil)
 	for rest, ok := from.WithoutRefused(err); ok; rest, ok = rest.WithoutRefused(err) {

@@ -73,16 +73,15 @@ func run(ctx context.Context, out io.Writer, interval time.Duration) error {
 	if err != nil {
 		return err
 	}
-	defer session.Close() // detaches, too
-	watch, err := trace.WatchSessions(nil, report, trace.WatchSession{Session: session,
-		Patterns: probes}) // in files that have these
+	defer session.Close()                                     // detaches, too
+	w, err := watch.New(nil, report, session.Part(probes...)) // in files that have these
 	if err != nil {
 		return err
 	}
-	defer watch.Close()
+	defer w.Close()
 
 	failed := make(chan error, 1)
-	go func() { failed <- watch.Run(ctx, interval) }()
+	go func() { failed <- w.Run(ctx, interval) }()
 	for {
 		select {
 		case err := <-failed:

@@ -163,16 +163,17 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 		return nil
 	}})
 	// One watch for the probes of all sources, wherever they are.
-	var sessions []trace.WatchSession
+	var parts []watch.Part[*trace.Attachment]
 	for _, s := range r.sources {
-		of := trace.WatchSession{Session: s.session, Name: s.name}
+		of := s.session.Part()
+		of.Name = s.name
 		for _, i := range s.items {
 			of.Patterns = append(of.Patterns, i.patterns...)
 		}
-		sessions = append(sessions, of)
+		parts = append(parts, of)
 	}
-	r.watch, err = trace.WatchSessions(&watch.Options{Mapped: r.processes.changed,
-		DebugFiles: true, After: r.config.AttachAfter}, r.changed, sessions...)
+	r.watch, err = watch.New(&watch.Options{Mapped: r.processes.changed,
+		DebugFiles: true, After: r.config.AttachAfter}, r.changed, parts...)
 	if err != nil {
 		return err
 	}

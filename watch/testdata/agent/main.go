@@ -66,14 +66,13 @@ func run(ctx context.Context, host proc.FS, command string) error {
 		again, err := proc.Find(host, p.PID)
 		return err == nil && again.StartTime == p.StartTime && p.Command == command
 	}}
-	probes := trace.WatchSession{Session: session,
-		Patterns: []elfnote.Pattern{elfnote.Exact("gousdt_test", "three")}}
+	probes := session.Part(elfnote.Exact("gousdt_test", "three"))
 	changed := func(changes *watch.Changes[*trace.Attachment]) {
 		for _, a := range changes.Attached {
 			fmt.Printf("attached %s: %d site\n", a.Path(), len(a.Sites()))
 		}
 	}
-	w, err := trace.WatchSessions(&options, changed, probes)
+	w, err := watch.New(&options, changed, probes)
 	if err != nil {
 		return err
 	}
@@ -84,7 +83,7 @@ func run(ctx context.Context, host proc.FS, command string) error {
 	fmt.Println("kernel events:", w.Stats().EventsError == nil)
 
 	options.PerProcess = true
-	if other, err := trace.WatchSessions(&options, nil, probes); err == nil {
+	if other, err := watch.New(&options, nil, probes); err == nil {
 		other.Close()
 		return fmt.Errorf("attaches to single processes of %s", host)
 	}
