@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -123,11 +124,11 @@ func ExampleSelect() {
 	for _, site := range skipped {
 		fmt.Println("skipped:", site) // the error says where and why
 	}
-	if !sel.HoldsWriters() {
-		fmt.Println("a process that writes to the file is not held up until it is detached")
-	}
-	if sel.IsOpenForWriting() {
+	switch err := sel.HoldsWriters(); {
+	case errors.Is(err, syscall.EAGAIN):
 		fmt.Println("wait until it is written: a breakpoint could get into other code")
+	case err != nil:
+		fmt.Println("a process that writes to the file is not held up until it is detached:", err)
 	}
 }
 

@@ -118,18 +118,15 @@ func (g *guard) detach() {
 	g.onWrite()
 }
 
-// HoldsWriters reports whether a process that is about to write to the file
-// waits until everything is detached: see [Target].NoLease.
-func (s *Selection) HoldsWriters() bool {
-	h := s.file().holder
-	return h != nil && h.guard.lease.Reason() == nil
-}
-
-// IsOpenForWriting reports whether it does not because a process had the file
-// open for writing when it was selected. A watch waits for that one to end.
-func (s *Selection) IsOpenForWriting() bool {
-	h := s.file().holder
-	return h != nil && h.guard.lease.IsOpenForWriting()
+// HoldsWriters returns nil if a process that is about to write to the file waits
+// until everything is detached: see [Target].NoLease. Else the error says why
+// not. It wraps [syscall.EAGAIN] if a process had the file open for writing when
+// it was selected, for which a watch waits.
+func (s *Selection) HoldsWriters() error {
+	if s.file().holder == nil {
+		return sys.ClosedError("selection")
+	}
+	return s.file().holder.guard.lease.Reason()
 }
 
 type linkEnd struct {

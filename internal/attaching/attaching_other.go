@@ -17,8 +17,6 @@ func Take(int, bool, func()) *Lease { return &Lease{} }
 
 func (*Lease) Reason() error { return errors.ErrUnsupported }
 
-func (*Lease) IsOpenForWriting() bool { return false }
-
 func (*Lease) Return() {}
 
 type Event struct{}

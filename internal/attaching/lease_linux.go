@@ -71,12 +71,9 @@ func Take(fd int, hold bool, written func()) *Lease {
 
 var errUnwanted = errors.New("no lease is wanted")
 
-// Reason says why writers of the file are not held up. It is nil if they are.
+// Reason says why writers of the file are not held up. It is nil if they are,
+// and EAGAIN if a process had the file open for writing.
 func (l *Lease) Reason() error { return l.reason }
-
-// IsOpenForWriting reports whether that is because a process had the file open
-// for writing when the lease was taken.
-func (l *Lease) IsOpenForWriting() bool { return errors.Is(l.reason, unix.EAGAIN) }
 
 // Return gives the lease back: writers go on. It must be called once.
 func (l *Lease) Return() {

@@ -57,12 +57,10 @@ type File[A any] interface {
 	// WhenWritten has a function called, on a goroutine of its own, once the
 	// driver has detached the whole file because it is written to.
 	WhenWritten(call func())
-	// HoldsWriters reports whether a writer waits for that. A file that may be
-	// written to before it is detached does not linger.
-	HoldsWriters() bool
-	// IsOpenForWriting reports whether no writer waits because one was there
-	// already.
-	IsOpenForWriting() bool
+	// HoldsWriters returns nil if a writer waits for that. A file that may be
+	// written to before it is detached does not linger. The error wraps EAGAIN
+	// if a writer was there already.
+	HoldsWriters() error
 	// Close closes the file. What is attached stays attached.
 	Close() error
 }

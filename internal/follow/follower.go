@@ -18,6 +18,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -375,7 +376,7 @@ func (f *Follower[A]) detachGone(r *round[A]) {
 		}
 		// An attachment to every process lingers.
 		if f.opts.Linger < 0 || len(f.attachedAt(Place{File: id})) == 0 ||
-			known.opened == nil || !known.opened.HoldsWriters() {
+			known.opened == nil || known.opened.HoldsWriters() != nil {
 			f.leave(id, r)
 			continue
 		}
@@ -439,7 +440,7 @@ func (f *Follower[A]) close(id procfs.FileID) {
 func (f *Follower[A]) setOpened(at target, opened File[A]) bool {
 	known := f.files[at.File]
 	switch {
-	case !opened.IsOpenForWriting():
+	case !errors.Is(opened.HoldsWriters(), syscall.EAGAIN):
 		known.busy = time.Time{}
 	case known.busy.IsZero():
 		known.busy = time.Now()
@@ -535,7 +536,7 @@ func Settled(file *os.File, patience time.Duration) bool {
 		if reason == nil {
 			return true
 		}
-		if now, err := file.Stat(); err == nil && !l.IsOpenForWriting() {
+		if now, err := file.Stat(); err == nil && !errors.Is(reason, syscall.EAGAIN) {
 			if last != nil && pause == mostPause && now.Size() == last.Size() &&
 				now.ModTime().Equal(last.ModTime()) {
 				return true

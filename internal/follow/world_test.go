@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -204,9 +205,15 @@ func (w fakeFile) WhenWritten(call func()) {
 	w.isWritten[w.name] = call
 }
 
-func (w fakeFile) HoldsWriters() bool { return !w.noLease }
-
-func (w fakeFile) IsOpenForWriting() bool { return w.hasWriter }
+func (w fakeFile) HoldsWriters() error {
+	switch {
+	case w.hasWriter:
+		return syscall.EAGAIN
+	case w.noLease:
+		return errors.ErrUnsupported
+	}
+	return nil
+}
 
 func (w fakeFile) Semaphores(int) int { return w.semaphores }
 
