@@ -118,10 +118,10 @@ func (g *guard) detach() {
 	g.onWrite()
 }
 
-// HoldsWriters returns nil if a process that is about to write to the file waits
-// until everything is detached: see [Target].NoLease. Else the error says why
-// not. It wraps [syscall.EAGAIN] if a process had the file open for writing when
-// it was selected, for which a watch waits.
+// HoldsWriters returns nil if a process that is about to write to the file
+// waits until everything is detached: see [Target].NoLease. Else the error says
+// why not. It wraps [syscall.EAGAIN] if a process had the file open for writing
+// when it was selected. A watch waits for that one to end.
 func (s *Selection) HoldsWriters() error {
 	if s.file().holder == nil {
 		return sys.ClosedError("selection")

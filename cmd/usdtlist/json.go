@@ -9,8 +9,8 @@ import (
 	"errors"
 
 	"github.com/gousdt/gousdt/argspec"
-	"github.com/gousdt/gousdt/cmd/internal/jsontext"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procwatch"
@@ -21,7 +21,7 @@ import (
 // probe is on a line of its own, so that text tools can pick them.
 type jsonPrinter struct {
 	out    *bufio.Writer
-	json   jsontext.Builder
+	json   commandline.JSON
 	errors []failure
 }
 
@@ -55,7 +55,7 @@ func (p *jsonPrinter) file(l *listing) {
 				j.Value(u.Process.PID)
 			}
 		})
-		jsontext.Objects(j, "processes", 2, m.users, func(u **procwatch.ProcessFile) {
+		commandline.JSONObjects(j, "processes", 2, m.users, func(u **procwatch.ProcessFile) {
 			j.Fields("pid", (*u).Process.PID, "command", (*u).Process.Command, "path", (*u).Path,
 				"deleted", (*u).Deleted)
 		})
@@ -99,7 +99,7 @@ func (p *jsonPrinter) close() {
 	j := &p.json
 	j.End(']')
 	j.NewLine(0)
-	jsontext.Objects(j, "errors", 1, p.errors, func(e *failure) {
+	commandline.JSONObjects(j, "errors", 1, p.errors, func(e *failure) {
 		j.Fields("file", e.name)
 		if e.pid != 0 {
 			j.Fields("pid", e.pid)

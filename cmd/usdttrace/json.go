@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/gousdt/gousdt/cmd/internal/jsontext"
 	"github.com/gousdt/gousdt/container"
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/language/symbolname"
 	"github.com/gousdt/gousdt/internal/terminal"
@@ -23,7 +23,7 @@ import (
 type jsonPrinter struct {
 	tracer *tracer
 	out    io.Writer
-	json   jsontext.Builder
+	json   commandline.JSON
 
 	hits       map[*trace.Site]*jsonHit
 	thread     jsonThread        // of the last event
@@ -33,7 +33,7 @@ type jsonPrinter struct {
 // schema is the number of the schema, see docs/json.md.
 const schema = 1
 
-func (p *jsonPrinter) begin(kind string) *jsontext.Builder {
+func (p *jsonPrinter) begin(kind string) *commandline.JSON {
 	j := &p.json
 	j.Reset()
 	j.Begin('{')
@@ -96,7 +96,7 @@ func (p *jsonPrinter) container(cgroup uint64) {
 func (p *jsonPrinter) stack(pid int, addresses []uint64) {
 	j := &p.json
 	frames := p.tracer.stacks.Frames(context.Background(), pid, addresses)
-	jsontext.Objects(j, "stack", 0, frames, func(f *stack.Frame) {
+	commandline.JSONObjects(j, "stack", 0, frames, func(f *stack.Frame) {
 		j.Fields("address", f.Address)
 		if f.Function != "" {
 			j.Fields("function", elffile.Shorten(f.Function, symbolname.MaxLength))
@@ -144,7 +144,7 @@ func (p *jsonPrinter) rows(a *aggregation, s *trace.Snapshot) {
 			}
 			p.exponential(row.Exponential())
 		case a.Histogram != nil && a.rows == nil:
-			jsontext.Objects(j, "buckets", 0, row.Histogram(0), func(b *trace.Bucket) {
+			commandline.JSONObjects(j, "buckets", 0, row.Histogram(0), func(b *trace.Bucket) {
 				j.Fields("low", valueOf(b.Low), "high", valueOf(b.High), "count", b.Count)
 			})
 		}
@@ -209,7 +209,7 @@ func (p *jsonPrinter) summary(s *summary) {
 	j.Fields("schema", schema, "events", s.events, "lost", s.losses.Events)
 	if len(s.losses.owners) > 0 {
 		owners := s.losses.owners[:min(len(s.losses.owners), maxOwnerLosses)]
-		jsontext.Objects(j, "lost_by", 0, owners, func(loss *trace.OwnerLoss) {
+		commandline.JSONObjects(j, "lost_by", 0, owners, func(loss *trace.OwnerLoss) {
 			if loss.CgroupID != 0 {
 				j.Fields("cgroup", loss.CgroupID)
 			} else {
@@ -233,7 +233,7 @@ func (p *jsonPrinter) summary(s *summary) {
 		j.Fields("no_tables", s.losses.NoTables)
 	}
 	if len(s.late) > 0 {
-		jsontext.Objects(j, "late", 0, s.late, func(f **lateFile) {
+		commandline.JSONObjects(j, "late", 0, s.late, func(f **lateFile) {
 			j.Fields("file", (*f).path, "pid", (*f).pid, "processes", (*f).processes,
 				"late_ns", int64((*f).by), "attached", (*f).attached)
 		})
@@ -243,7 +243,7 @@ func (p *jsonPrinter) summary(s *summary) {
 			"unnamed_frames", s.frames.NoFile+s.frames.NoFunction, "cut_stacks", s.frames.CutStacks)
 	}
 	if c := s.costs; c != nil {
-		jsontext.Objects(j, "programs", 0, c.all(), func(program *programStats) {
+		commandline.JSONObjects(j, "programs", 0, c.all(), func(program *programStats) {
 			j.Fields("name", program.Info.Name, "runs", program.RunCount, "ns_per_run", perRun(program),
 				"missed", program.RecursionMisses, "instructions", int64(instructions(program)))
 		})
@@ -295,7 +295,7 @@ type jsonArgument struct {
 }
 
 func (p *jsonPrinter) newHit(e *trace.Event) *jsonHit {
-	var j jsontext.Builder
+	var j commandline.JSON
 	j.Fields("provider", cutName(e.Site.Provider), "name", cutName(e.Site.Name),
 		"file", e.Site.File, "location", e.Site.Location)
 	j.Key("args")
@@ -327,7 +327,7 @@ func (p *jsonPrinter) hit(e *trace.Event) {
 }
 
 // add adds the argument with the value that it has at a hit.
-func (a *jsonArgument) add(j *jsontext.Builder, v *trace.Value) {
+func (a *jsonArgument) add(j *commandline.JSON, v *trace.Value) {
 	j.Members(a.begin)
 	if a.definition.Type == "" && a.captured == nil {
 		// Most arguments are numbers: there is nothing more to say.
@@ -375,7 +375,7 @@ func (a *jsonArgument) add(j *jsontext.Builder, v *trace.Value) {
 type jsonThread struct {
 	pid, tid int
 	command  string
-	json     jsontext.Builder
+	json     commandline.JSON
 }
 
 // of returns the members that say which thread an event is of. They are valid
@@ -395,7 +395,7 @@ type tracePrinter struct {
 	printer // nil: --chrome-trace goes with no lists and tables
 	tracer  *tracer
 	out     io.Writer
-	json    jsontext.Builder
+	json    commandline.JSON
 	begun   bool
 	known   map[[2]int]string // the name that a thread of a process has been given
 	spans   uint64
@@ -405,7 +405,7 @@ type tracePrinter struct {
 // written again if they are forgotten.
 const maxKnownThreads = 1 << 16
 
-func (p *tracePrinter) object(name, phase string, pid, tid int) *jsontext.Builder {
+func (p *tracePrinter) object(name, phase string, pid, tid int) *commandline.JSON {
 	j := &p.json
 	j.Reset()
 	j.Begin('{')

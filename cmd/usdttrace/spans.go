@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gousdt/gousdt/cmd/internal/jsontext"
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/terminal"
@@ -215,7 +215,7 @@ func (p *jsonPrinter) open(calls []*trace.Event) {
 }
 
 // call begins an object for a call, which has no site if it goes on.
-func (p *jsonPrinter) call(kind string, e *trace.Event) *jsontext.Builder {
+func (p *jsonPrinter) call(kind string, e *trace.Event) *commandline.JSON {
 	j := p.begin(kind)
 	j.Fields("time", e.Start.Time, "monotonic_ns", int64(e.Start.Monotonic),
 		"duration_ns", int64(e.Duration))

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package jsontext builds JSON text piece by piece, for the commands. Unlike
-// encoding/json it needs no document of a million sites in memory and no
-// allocation for an event, and it loses no byte that is not UTF-8: the strings
-// come from untrusted files and processes. Characters that a terminal might
-// obey are escaped.
-package jsontext
+package commandline
 
 import (
 	"bytes"
@@ -18,9 +13,14 @@ import (
 	"unicode/utf8"
 )
 
-// Builder builds JSON text. It writes the commas; the caller matches brackets
-// and gives each member a key. The zero value is ready for use.
-type Builder struct {
+// JSON builds JSON text piece by piece. Unlike encoding/json it needs no
+// document of a million sites in memory and no allocation for an event, and it
+// loses no byte that is not UTF-8: the strings come from untrusted files and
+// processes. Characters that a terminal might obey are escaped.
+//
+// It writes the commas; the caller matches brackets and gives each member a
+// key. The zero value is ready for use.
+type JSON struct {
 	text  []byte
 	comma bool // the next value or key needs a comma before it
 
@@ -30,40 +30,40 @@ type Builder struct {
 
 // Bytes returns the text since the last Take or Reset. It is valid until the
 // next call.
-func (b *Builder) Bytes() []byte { return b.text }
+func (b *JSON) Bytes() []byte { return b.text }
 
 // Take returns the text like Bytes, and the builder goes on after it.
-func (b *Builder) Take() []byte {
+func (b *JSON) Take() []byte {
 	text := b.text
 	b.text = b.text[:0]
 	return text
 }
 
 // Reset begins a new document.
-func (b *Builder) Reset() { b.text, b.comma = b.text[:0], false }
+func (b *JSON) Reset() { b.text, b.comma = b.text[:0], false }
 
 // Begin starts an object '{' or an array '['.
-func (b *Builder) Begin(bracket byte) {
+func (b *JSON) Begin(bracket byte) {
 	b.separate()
 	b.text = append(b.text, bracket)
 }
 
 // End ends what Begin started, with the bracket that belongs to it.
-func (b *Builder) End(bracket byte) {
+func (b *JSON) End(bracket byte) {
 	b.text = append(b.text, bracket)
 	b.comma = true
 }
 
 // Object adds a member, or an element if there is no key.
-func (b *Builder) Object(key string, members func()) { b.nested(key, '{', '}', members) }
+func (b *JSON) Object(key string, members func()) { b.nested(key, '{', '}', members) }
 
 // Array adds a member, or an element if there is no key.
-func (b *Builder) Array(key string, elements func()) { b.nested(key, '[', ']', elements) }
+func (b *JSON) Array(key string, elements func()) { b.nested(key, '[', ']', elements) }
 
-// Objects adds a member that is an array of objects, one for each of some
+// JSONObjects adds a member that is an array of objects, one for each of some
 // values, with the members that a function adds. Above 0, indent puts each on a
 // line of its own.
-func Objects[T any](b *Builder, key string, indent int, of []T, members func(*T)) {
+func JSONObjects[T any](b *JSON, key string, indent int, of []T, members func(*T)) {
 	b.Array(key, func() {
 		for i := range of {
 			if indent > 0 {
@@ -74,7 +74,7 @@ func Objects[T any](b *Builder, key string, indent int, of []T, members func(*T)
 	})
 }
 
-func (b *Builder) nested(key string, begin, end byte, build func()) {
+func (b *JSON) nested(key string, begin, end byte, build func()) {
 	if key != "" {
 		b.Key(key)
 	}
@@ -84,7 +84,7 @@ func (b *Builder) nested(key string, begin, end byte, build func()) {
 }
 
 // NewLine puts what follows on a line of its own, after some blanks.
-func (b *Builder) NewLine(indent int) {
+func (b *JSON) NewLine(indent int) {
 	b.separate()
 	b.text = append(b.text, '\n')
 	for range indent {
@@ -94,29 +94,29 @@ func (b *Builder) NewLine(indent int) {
 
 // EndDocument ends the line after a whole document: what follows is another
 // one.
-func (b *Builder) EndDocument() {
+func (b *JSON) EndDocument() {
 	b.text = append(b.text, '\n')
 	b.comma = false
 }
 
 // Key starts a member of an object. The name is taken as it is; its value has
 // to follow.
-func (b *Builder) Key(name string) {
+func (b *JSON) Key(name string) {
 	b.separate()
 	b.text = append(append(append(b.text, '"'), name...), `":`...)
 }
 
-func (b *Builder) separate() {
+func (b *JSON) separate() {
 	if b.comma {
 		b.text = append(b.text, ',')
 		b.comma = false
 	}
 }
 
-// Fields adds members, each by its key and its value as [Builder.Value] adds
+// Fields adds members, each by its key and its value as [JSON.Value] adds
 // it. Where a string is not UTF-8, a second member with "_hex" after its key
 // has all bytes.
-func (b *Builder) Fields(pairs ...any) {
+func (b *JSON) Fields(pairs ...any) {
 	for i := 0; i < len(pairs); i += 2 {
 		key := pairs[i].(string)
 		b.Key(key)
@@ -128,7 +128,7 @@ func (b *Builder) Fields(pairs ...any) {
 }
 
 // Hex adds a member that holds bytes in hexadecimal.
-func (b *Builder) Hex(key, s string) {
+func (b *JSON) Hex(key, s string) {
 	b.Key(key)
 	b.text = append(hex.AppendEncode(append(b.text, '"'), []byte(s)), '"')
 	b.comma = true
@@ -136,7 +136,7 @@ func (b *Builder) Hex(key, s string) {
 
 // Members adds one or more members that another builder has built. The last may
 // be unfinished: a key alone, or an array or object with nothing in it so far.
-func (b *Builder) Members(text []byte) {
+func (b *JSON) Members(text []byte) {
 	b.separate()
 	b.text = append(b.text, text...)
 	switch last := text[len(text)-1]; last {
@@ -149,7 +149,7 @@ func (b *Builder) Members(text []byte) {
 // Value adds an element of an array, or what follows a key: a number, a truth
 // value, a moment, a string in which a byte that is not UTF-8 becomes U+FFFD,
 // or null for nil.
-func (b *Builder) Value(v any) {
+func (b *JSON) Value(v any) {
 	switch v := v.(type) {
 	case int:
 		b.Int(int64(v))
@@ -180,14 +180,14 @@ func (b *Builder) Value(v any) {
 }
 
 // Int adds a value as Value does.
-func (b *Builder) Int(n int64) {
+func (b *JSON) Int(n int64) {
 	b.separate()
 	b.text = strconv.AppendInt(b.text, n, 10)
 	b.comma = true
 }
 
 // Uint adds a value as Value does.
-func (b *Builder) Uint(n uint64) {
+func (b *JSON) Uint(n uint64) {
 	b.separate()
 	b.text = strconv.AppendUint(b.text, n, 10)
 	b.comma = true
@@ -210,7 +210,7 @@ func appendFloat(b []byte, x float64) []byte {
 
 // appendTime appends a moment in UTC, in the form of RFC 3339 with as many
 // digits of the second as it takes.
-func (b *Builder) appendTime(t time.Time) {
+func (b *JSON) appendTime(t time.Time) {
 	if second := t.Unix(); b.moment == nil || second != b.second {
 		b.second = second
 		b.moment = t.UTC().AppendFormat(b.moment[:0], `"2006-01-02T15:04:05`)

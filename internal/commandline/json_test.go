@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package jsontext
+package commandline
 
 import (
 	"encoding/hex"
@@ -34,7 +34,7 @@ func TestStrings(t *testing.T) {
 }
 
 func TestCommas(t *testing.T) {
-	var j Builder
+	var j JSON
 	j.Begin('{')
 	j.Key("empty")
 	j.Begin('[')
@@ -69,7 +69,7 @@ func TestCommas(t *testing.T) {
 }
 
 func TestTimesAreThoseOfRFC3339(t *testing.T) {
-	var j Builder
+	var j JSON
 	for _, at := range []time.Time{
 		time.Unix(0, 0), time.Unix(0, 1), time.Unix(0, 999_999_999), time.Unix(0, 120_000_000),
 		time.Unix(-1, 5),
@@ -83,7 +83,7 @@ func TestTimesAreThoseOfRFC3339(t *testing.T) {
 
 // What many objects have in common is built once.
 func TestMembersOfAnotherBuilder(t *testing.T) {
-	var common, j Builder
+	var common, j JSON
 	common.Fields("a", "[")
 	common.Key("list")
 	common.Begin('[')
@@ -107,7 +107,7 @@ func FuzzText(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		var j Builder
+		var j JSON
 		j.Begin('{')
 		j.Fields("name", s)
 		j.End('}')
