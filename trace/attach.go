@@ -325,9 +325,13 @@ func (a *Attachment) attachHelpers(w *work) error {
 	if len(helpers) == 0 {
 		return nil
 	}
-	sel, err := w.sel.Again(helpers...)
+	sel, err := usdt.Select(usdt.Target{ELF: w.elf, PID: w.sel.PID(),
+		NoLease: w.sel.HoldsWriters() != nil}, helpers...)
 	if errors.As(err, new(*usdt.NotFoundError)) {
 		return nil // the file is of another version
+	}
+	if err == nil {
+		defer sel.Close()
 	}
 	if err == nil && sel.Len() > maxHelpers {
 		err = fmt.Errorf("%s: %d sites are more than %d", helpers[0], sel.Len(), maxHelpers)

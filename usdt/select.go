@@ -288,20 +288,6 @@ func (s *Selection) ForPID(pid int, name string) *Selection {
 	return &other
 }
 
-// Again selects other probes of the same file and process, as [Select] does.
-// The selection is valid until s is closed, and closing it does not close s.
-func (s *Selection) Again(patterns ...elfnote.Pattern) (*Selection, error) {
-	if s.opened == nil {
-		return nil, sys.ClosedError("selection")
-	}
-	other := &Selection{opened: s.opened, borrowed: true, pid: s.pid, kernel: s.kernel,
-		machine: s.machine, maxSites: s.maxSites}
-	if err := other.find(patterns); err != nil {
-		return nil, err
-	}
-	return other, nil
-}
-
 // copyStrings gives a site strings that share memory with no other site, or
 // those of the last site if they are equal.
 func copyStrings(site *elfnote.Site, before []Site) {
