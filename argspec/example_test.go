@@ -87,9 +87,9 @@ func ExampleDecode_debugFile() {
 	const arguments = "-8@stock_of_apples(%rip) -8@(%rax,%rdx,8)"
 	fmt.Println(argspec.Decode(nil, file, 0x1f8, arguments)[0])
 
-	if err := file.UseDebugFile("../cmd/usdtlist/testdata/shop-amd64.debug"); err != nil {
-		log.Fatal(err)
-	}
+	file.SearchDebugFile(func(*elfnote.File) (string, error) {
+		return "../cmd/usdtlist/testdata/shop-amd64.debug", nil
+	})
 	for _, arg := range argspec.Decode(nil, file, 0x1f8, arguments) {
 		fmt.Println(arg)
 	}

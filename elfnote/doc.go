@@ -51,8 +51,8 @@
 //
 // Some arguments name symbols, as in "4@counter(%rip)". Function Decode of
 // package argspec finds them in the file. Symbols that were stripped from it
-// are found in the separate debug file, if that was given to
-// [File.UseDebugFile] or is searched for by [File.SearchDebugFile].
+// are found in the separate debug file, if [File.SearchDebugFile] says how that
+// is found.
 //
 // # What is read
 //

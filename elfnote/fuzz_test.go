@@ -57,7 +57,8 @@ func FuzzFile(f *testing.F) {
 		}
 		file.IsProgram()
 		file.Symbol("")
-		if err := file.UseDebugFile(os.DevNull); err == nil {
+		file.SearchDebugFile(finds(os.DevNull))
+		if _, err := file.DebugFile(); err == nil {
 			t.Error("a device is a debug file")
 		}
 		if address, err := file.PLTGOT(); err != nil && address != 0 {

@@ -38,12 +38,11 @@ type symbols struct {
 func (f *File) IsProgram() bool { return f.read().IsProgram() }
 
 // Symbol returns the symbol that is defined under a name: in .symtab, else in
-// .dynsym, else in the separate debug file that [File.UseDebugFile] has opened
-// or [File.SearchDebugFile] finds. Without these, no other file is read. The
-// Value is a virtual address, as linked, or for a thread-local variable
-// (STT_TLS) the offset in the memory of these. Symbol fails if the name is not
-// defined, is defined at several addresses, or the tables are malformed or too
-// large.
+// .dynsym, else in the separate debug file that [File.SearchDebugFile] finds.
+// Without that, no other file is read. The Value is a virtual address, as
+// linked, or for a thread-local variable (STT_TLS) the offset in the memory of
+// these. Symbol fails if the name is not defined, is defined at several
+// addresses, or the tables are malformed or too large.
 //
 // The first call searches for all symbols that the arguments of the file's
 // probes name: one search takes hardly longer for many names than for one. Each
@@ -89,9 +88,9 @@ func (f *File) PLTGOT() (uint64, error) {
 	return address, err
 }
 
-// DebugFile returns the separate debug file that [File.UseDebugFile] has opened
-// or that [File.SearchDebugFile] finds. Close closes it. The error wraps
-// [fs.ErrNotExist] if there is none, or is that of finding it.
+// DebugFile returns the separate debug file that [File.SearchDebugFile] finds.
+// Close closes it. The error wraps [fs.ErrNotExist] if there is none, or is
+// that of finding it.
 func (f *File) DebugFile() (*os.File, error) {
 	f.symbols.mutex.Lock()
 	defer f.symbols.mutex.Unlock()
@@ -113,10 +112,16 @@ func (f *File) unsearched(err error) error {
 }
 
 // SearchDebugFile has find called, once, when the file lacks a symbol that an
-// argument names. find returns the path of the file's separate debug file, or
-// "" if there is none. Its error is added to those of symbols: it says why the
-// debug file is not searched for. A debug file that cannot be used counts as
-// missing. find must not ask the file for symbols.
+// argument names, unless it has a debug file already. find returns the path of
+// the file's separate debug file, or "" if there is none. Its error is added to
+// those of symbols: it says why the debug file is not searched for. A debug
+// file that cannot be used counts as missing: one of another build, for
+// example. find must not ask the file for symbols.
+//
+// Prelink moves a file, but not its debug file. Symbols of the debug file are
+// given the addresses that they have in f: moved by as much as the section
+// .stapsdt.base, or the first PT_LOAD segment if one of the files has no such
+// section.
 //
 // FindDebugFile of package stack is a find for installed debug files. Without
 // SearchDebugFile no other file is read. So a caller that must not read files
@@ -125,37 +130,7 @@ func (f *File) SearchDebugFile(find func(*File) (path string, err error)) {
 	f.symbols.mutex.Lock()
 	defer f.symbols.mutex.Unlock()
 	f.symbols.find = find
-}
-
-// UseDebugFile opens the separate debug file at path for the symbols that
-// arguments name. No other is searched for then. Close closes it.
-//
-// Prelink moves a file, but not its debug file. Symbols of the debug file are
-// given the addresses that they have in f: moved by as much as the section
-// .stapsdt.base, or the first PT_LOAD segment if one of the files has no such
-// section.
-//
-// Machine and class of both files must be the same, and the build ID if both
-// have one. The error wraps os.ErrClosed if f is closed. Otherwise it is an
-// error of [Open], or says that the debug file belongs to another build or that
-// the distance is not known.
-func (f *File) UseDebugFile(path string) error {
-	debug, err := f.read().OpenDebugFile(path)
-	if err != nil {
-		return err
-	}
-	s := &f.symbols
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	if s.closed {
-		debug.Close()
-		return os.ErrClosed
-	}
-	if s.debug != nil {
-		s.debug.Close()
-	}
-	s.debug, s.searched, s.found = debug, true, false
-	return nil
+	f.symbols.searched = f.symbols.debug != nil
 }
 
 // openDebug reports whether there is a debug file, and opens it first. One that

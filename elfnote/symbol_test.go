@@ -31,15 +31,19 @@ func TestSymbolOfADebugFile(t *testing.T) {
 				f.SearchDebugFile(finds("testdata/s390x.so.debug"))
 				return nil
 			}},
-		{"that is named", func(f *File) error { return f.UseDebugFile("testdata/s390x.so.debug") }},
-		{"that is named late", func(f *File) error {
+		{"that is searched for late", func(f *File) error {
 			_, err := f.Symbol(strippedSymbol)
 			qt.Check(t, qt.ErrorIs(err, elffile.ErrSymbolNotFound))
-			return f.UseDebugFile("testdata/s390x.so.debug")
+			f.SearchDebugFile(finds("testdata/s390x.so.debug"))
+			return nil
 		}},
-		{"that is named twice", func(f *File) error {
-			qt.Check(t, qt.IsNil(f.UseDebugFile("testdata/s390x.so.debug")))
-			return f.UseDebugFile("testdata/s390x.so.debug")
+		{"that is searched for again", func(f *File) error {
+			for _, path := range []string{"", "testdata/s390x.so.debug", "/nowhere"} {
+				f.SearchDebugFile(finds(path))
+				_, err := f.Symbol(strippedSymbol)
+				qt.Check(t, qt.Equals(err == nil, path != ""))
+			}
+			return nil
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -110,14 +114,21 @@ func TestSymbolWithoutBeingAsked(t *testing.T) {
 	qt.Check(t, qt.IsNil(err))
 }
 
-func TestUseDebugFileFails(t *testing.T) {
+func TestFilesThatAreNoDebugFile(t *testing.T) {
 	f, err := Open("testdata/s390x.so")
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.ErrorIs(f.UseDebugFile("/nowhere/s390x.so.debug"), os.ErrNotExist))
-	qt.Check(t, qt.ErrorIs(f.UseDebugFile("testdata/i386.exe"), elffile.ErrOtherBuildID))
-	qt.Check(t, qt.ErrorIs(f.UseDebugFile(os.DevNull), ErrNotELF))
+	for path, want := range map[string]error{"/nowhere/s390x.so.debug": os.ErrNotExist,
+		"testdata/i386.exe": elffile.ErrOtherBuildID, os.DevNull: ErrNotELF} {
+		_, err := f.elf.OpenDebugFile(path)
+		qt.Check(t, qt.ErrorIs(err, want))
+		f.SearchDebugFile(finds(path))
+		_, err = f.Symbol(strippedSymbol)
+		qt.Check(t, qt.ErrorIs(err, elffile.ErrSymbolNotFound))
+	}
 	qt.Assert(t, qt.IsNil(f.Close()))
-	qt.Check(t, qt.ErrorIs(f.UseDebugFile("testdata/s390x.so.debug"), os.ErrClosed))
+	f.SearchDebugFile(finds("testdata/s390x.so.debug"))
+	_, err = f.Symbol(strippedSymbol)
+	qt.Check(t, qt.ErrorIs(err, elffile.ErrSymbolNotFound))
 }
 
 func TestPLTGOTOfADebugFile(t *testing.T) {
@@ -131,7 +142,7 @@ func TestPLTGOTOfADebugFile(t *testing.T) {
 		elf.STT_OBJECT, 1))
 	path := t.TempDir() + "/debug"
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, im.Bytes(), 0o600)))
-	qt.Assert(t, qt.IsNil(f.UseDebugFile(path)))
+	f.SearchDebugFile(finds(path))
 	defer f.Close()
 	got, err := f.PLTGOT()
 	qt.Assert(t, qt.IsNil(err))

@@ -339,7 +339,8 @@ func TestArgumentsWithSymbolsOfADebugFile(t *testing.T) {
 	file, err := elfnote.Open(target.Path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
-	qt.Assert(t, qt.IsNil(file.UseDebugFile(testprog.Path(t, "target-stripped.debug"))))
+	debug := testprog.Path(t, "target-stripped.debug")
+	file.SearchDebugFile(func(*elfnote.File) (string, error) { return debug, nil })
 	target = usdt.Target{ELF: file, PID: process.PID}
 	with := c.attach(t, c.Collect, target, "globals", nil)
 	qt.Assert(t, qt.Equals(unavailable(with), 0))

@@ -42,9 +42,7 @@ type Target struct {
 
 	// ELF is a file that has been opened already. [elfnote.NewFile] takes an
 	// *os.File, whose name does not matter: the file may have been deleted, or
-	// belong to another mount namespace. By [elfnote.File.UseDebugFile] it may
-	// have a debug file that is not installed, for the symbols that arguments
-	// such as "8@counter(%rip)" name. The caller closes it, once Attach has
+	// belong to another mount namespace. The caller closes it, once Attach has
 	// returned or the Selection is closed.
 	ELF *elfnote.File
 

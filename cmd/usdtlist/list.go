@@ -115,7 +115,7 @@ func (l *lister) listOpened(list *listing) (int, error) {
 			func(probe defs.FileProbe) bool { return p.Match(probe.Provider, probe.Name) })
 	}
 	if l.options.debugFile != "" {
-		err := file.UseDebugFile(l.options.debugFile)
+		err := useDebugFile(file, l.options.debugFile)
 		if err != nil && !(several && errors.Is(err, elffile.ErrOtherBuildID)) {
 			return 0, fmt.Errorf("%s: --debug-file: %w", path, err)
 		}
@@ -184,7 +184,21 @@ func (l *lister) fetchDebugFile(file *elfnote.File, probes []defs.FileProbe) err
 	if err != nil {
 		return errors.New("the debug file could not be fetched")
 	}
-	return file.UseDebugFile(strings.TrimSuffix(string(path), "\n"))
+	return useDebugFile(file, strings.TrimSuffix(string(path), "\n"))
+}
+
+// useDebugFile has symbols searched for in a debug file, if it is the file's.
+func useDebugFile(file *elfnote.File, path string) error {
+	read, err := debuginfo.New(file.OSFile())
+	if err != nil {
+		return err
+	}
+	debug, err := read.OpenDebugFile(path)
+	if err != nil {
+		return err
+	}
+	file.SearchDebugFile(func(*elfnote.File) (string, error) { return path, nil })
+	return debug.Close()
 }
 
 // usdttrace returns the path of the other command, which is beside this one.
