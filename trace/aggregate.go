@@ -35,21 +35,24 @@ type Aggregation struct {
 
 	// Latency, if set, aggregates calls between two probes, and Probes are
 	// ignored. The value of a call is its duration in nanoseconds, unless Value
-	// names another number, such as "start.arg1", an argument of the start. By
-	// and Where are about the hit that ends the call, except for "start.arg1"
-	// and "str(start.arg0)". Calls whose values of the start were forgotten are
-	// counted in [Losses.Unreadable]. Equal latencies share the measurement.
+	// names another number, such as "start.arg1", an argument of the start, or
+	// "self", the time without the calls of the pair inside it in its thread.
+	// By and Where are about the hit that ends the call, except for
+	// "start.arg1" and "str(start.arg0)". Calls whose values of the start were
+	// forgotten are counted in [Losses.Unreadable]. Equal latencies share the
+	// measurement.
 	Latency *Latency
 
 	// By are the keys. There is a row for each combination of their values. A
 	// key is a term such as "arg0", "str(arg0)" (at most 64 bytes if it gives
-	// no limit, or 128 with Normalize), "comm", "pid", "tid", "uid", "gid",
-	// "cpu", "cgroup", "container" (see SessionOptions.Containers), "probe",
-	// "provider", "site", "cookie" or "stack" (the user stack, and the process
-	// that its addresses belong to). There can be 16 keys, of 320 bytes
-	// together. The name of an argument that is a text by
-	// SessionOptions.Definitions stands for the text. It is an error if the
-	// name is a text of only some of the Probes.
+	// no limit, or 128 with Normalize), "calls(arg0)" (the texts at the starts
+	// of the calls around a call and of its own: "main;sell;price"), "comm",
+	// "pid", "tid", "uid", "gid", "cpu", "cgroup", "container" (see
+	// SessionOptions.Containers), "probe", "provider", "site", "cookie" or
+	// "stack" (the user stack, and the process that its addresses belong to).
+	// There can be 16 keys, of 320 bytes together. The name of an argument that
+	// is a text by SessionOptions.Definitions stands for the text. It is an
+	// error if the name is a text of only some of the Probes.
 	By []string
 
 	// Where is a condition like SessionOptions.Filter, for this aggregation
@@ -98,6 +101,8 @@ type aggregation struct {
 	texts     []bpfgen.KeyPart // of the keys that are texts, with their limits
 	maxKeys   int
 	normalize func(string) string // nil: texts stay as they are
+	latency   *latency            // nil for hits
+	paths     map[uint64]string   // the names of calls, by their path
 
 	// Programs add to one of two maps, and to one half of the array. The others
 	// are empty, or are being read.
@@ -166,7 +171,8 @@ func (s *definition) parseAggregation(a *Aggregation) (err error) {
 		if l, err = s.latency(a.Latency); err != nil {
 			return optionError("Latency", err)
 		}
-		p.Latency, measured = &l.Latency, []*latency{l}
+		p.latency, p.Latency, measured = l, &l.Latency, []*latency{l}
+		p.paths = make(map[uint64]string)
 	}
 	names := s.opts.names(a.Probes)
 	if l != nil {
@@ -286,9 +292,11 @@ func (s *definition) parseValue(source string, names expr.Names, l *latency) (ex
 		return t, nil
 	case err != nil || l == nil || !isOfSpan(t):
 		return parseNumber(source, names)
+	case t.Source == expr.Self:
+		return t, l.nest(nil)
 	case t.Source != expr.Argument && t.Source != expr.Duration:
 		return t, &expr.SyntaxError{Expression: source, Offset: t.Offset,
-			Message: "a number is expected: duration or start.argN"}
+			Message: "a number is expected: duration, self or start.argN"}
 	}
 	return t, nil
 }
@@ -304,6 +312,11 @@ func (s *definition) parseKey(
 	}
 	if isOfSpan(t) && (l == nil || t.IsOfEnd()) {
 		return t, errTermOfSpan(source, t)
+	}
+	if t.Source == expr.Calls {
+		name := t
+		name.Source, name.Max, name.Offset, name.Start = expr.String, cmp.Or(t.Max, defaultKeyText), 0, false
+		return expr.Term{Source: t.Source}, l.nest(&name)
 	}
 	t.Start = t.Start || l.hasArgument(t.Name)
 	if t.Source == expr.Argument && t.Name != "" && !t.HasMask && s.opts.Definitions != nil {
@@ -340,5 +353,5 @@ func (s *definition) parseKey(
 
 func errTermOfSpan(source string, t expr.Term) error {
 	return &expr.SyntaxError{Expression: source, Offset: t.Offset,
-		Message: "only a call between two probes has this, and duration and failed cannot be keys"}
+		Message: "only a call between two probes has this, and duration, self and failed cannot be keys"}
 }

@@ -94,16 +94,16 @@ func (s *Session) namedPairs() map[uint32]defs.Pair {
 // each calls a function for the calls on each stack that the kernel has.
 func (l *latency) each(do func(key [2]uint64, calls []bpfgen.OpenCall, stack []byte) error) error {
 	return eachOnce(l.calls, "reading the calls that go on",
-		func(key [2]uint64, stack *[bpfgen.CallsSize]byte) error {
-			return do(key, l.Calls(stack[:]), stack[:])
+		func(key [2]uint64, stack *[]byte) error {
+			return do(key, l.Calls(*stack), *stack)
 		})
 }
 
 // has reports whether a call that was read is still there. Threads go on while
 // their calls are read: one that has changed meanwhile may be a mixture.
 func (l *latency) has(key [2]uint64, call bpfgen.OpenCall) bool {
-	var stack [bpfgen.CallsSize]byte
-	return l.calls.Lookup(&key, &stack) == nil && slices.Contains(l.Calls(stack[:]), call)
+	var stack []byte
+	return l.calls.Lookup(&key, &stack) == nil && slices.Contains(l.Calls(stack), call)
 }
 
 // openStart returns the start of a call that goes on, or nil if its thread or

@@ -126,7 +126,7 @@ func (s *Session) generate(
 // for: without them an end may have nothing to do.
 func (w *work) lookAtStarts() error {
 	for _, l := range w.session.latencies {
-		if len(l.Values)+len(l.Conditions) == 0 {
+		if len(l.Values)+len(l.Conditions) == 0 && l.Path == nil {
 			continue
 		}
 		type key struct {

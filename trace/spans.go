@@ -4,6 +4,7 @@ package trace
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -33,16 +34,16 @@ import (
 // start and end are in different functions, or the file has no such tables, an
 // end belongs to the last start of the pair in the thread that has no end yet.
 //
-// So calls can be nested, up to 64 of a pair; if there are more, the outermost
-// are forgotten. [Losses] counts the starts and ends that are not measured.
-// Each different Latency of a session takes 15 MB of kernel memory, and 230 kB
-// for each processor.
+// So calls can be nested, up to 64 of a pair, or 128 if "self" or "calls(...)"
+// is wanted; if there are more, the outermost are forgotten. [Losses] counts
+// the starts and ends that are not measured. Each different Latency of a
+// session takes 15 MB of kernel memory, and 230 kB for each processor.
 //
-// There is room for the calls of 8,192 threads, or of other values of By, in
-// all processes together. If there are more, those that have been idle for
-// longest are forgotten, and the ends of their calls are counted in
-// Losses.Unmatched. So an untrusted process can hide the calls of others, but
-// it makes no time wrong.
+// There is room for the calls of 8,192 threads (2,048 if "self" or "calls(...)"
+// is wanted), or of other values of By, in all processes together. If there are
+// more, those that have been idle for longest are forgotten, and the ends of
+// their calls are counted in Losses.Unmatched. So an untrusted process can hide
+// the calls of others, but it makes no time wrong.
 type Latency struct {
 	// Pair selects the pairs of probes, each of which is measured on its own.
 	// It is one of
@@ -96,6 +97,11 @@ const (
 	// of a pair going on. The kernel allocates 1.7 kB for each.
 	maxCallers = 8192
 
+	// maxNested is the same for calls of whom own times or paths are wanted,
+	// 5.3 kB each, and maxPaths the number of different paths.
+	maxNested = 2048
+	maxPaths  = 1 << 15
+
 	// maxSaved is the number of calls whose starts are kept at once, unless
 	// that would be more than maxSavedMemory.
 	maxSaved       = 4096
@@ -131,6 +137,7 @@ type latency struct {
 	of           Latency
 	call         *defs.Call // named by the pattern; nil for pairs of probes
 	calls, saved *ebpf.Map  // saved may be nil
+	paths        *ebpf.Map  // nil unless a key is Calls
 }
 
 // latency returns the parsed form of a Latency, the same for equal ones.
@@ -163,6 +170,47 @@ func (s *definition) latency(l *Latency) (*latency, error) {
 	s.plan.Latencies = append(s.plan.Latencies, &p.Latency)
 	return p, nil
 }
+
+// nest has own times of calls known, and their paths if name, the text that
+// names a call, is not nil.
+func (l *latency) nest(name *expr.Term) error {
+	switch {
+	case l == nil:
+		return errors.New("only calls have this (Latency)")
+	case !l.ByThread() || l.Outermost || l.Fails:
+		return fmt.Errorf("calls of %s are not known to be inside each other: "+
+			"they can fail, go on in another thread, or only the outermost count", l.pair)
+	case name != nil && l.Path != nil && *l.Path != *name:
+		return errors.New("calls have another name already")
+	}
+	l.Nested, l.Path = true, cmp.Or(l.Path, name)
+	return nil
+}
+
+// pathText returns the names of a path, the outermost first. Names may be read
+// from known, and are added there.
+func (l *latency) pathText(path uint64, known map[uint64]string) string {
+	switch text, ok := known[path]; {
+	case ok:
+		return text
+	case path == bpfgen.PathUnknown:
+		return unknownCalls
+	}
+	value := make([]byte, l.PathSize())
+	if l.paths.Lookup(path, &value) != nil {
+		return unknownCalls // never: no path is removed
+	}
+	name, _ := bpfgen.KeyText(value[8:], l.Path.Max)
+	text := strings.ReplaceAll(cmp.Or(string(wholeText(name)), "?"), ";", ",")
+	if around := binary.NativeEndian.Uint64(value); around != bpfgen.PathNone {
+		text = l.pathText(around, known) + ";" + text
+	}
+	known[path] = text
+	return text
+}
+
+// unknownCalls stands in a path for calls that are not known.
+const unknownCalls = "(not known)"
 
 func (s *definition) matchOf(by string, names expr.Names) (m bpfgen.Match, err error) {
 	start, done, _ := strings.Cut(by, "=")
@@ -402,11 +450,16 @@ func (s *Session) createLatencies() {
 	birth := threadBirth()
 	for _, l := range s.latencies {
 		l.Birth = birth
-		size := bpfgen.CallsSize
+		size, callers := l.StackSize(), maxCallers
+		if l.Nested {
+			callers = maxNested
+		}
 		// The oldest make room for new ones: threads and objects end without a
 		// probe.
-		l.calls, l.Starts = s.newMap("trace_calls", ebpf.LRUHash, 16, bpfgen.CallsSize,
-			maxCallers+heldBack*s.cpus)
+		l.calls, l.Starts = s.newMap("trace_calls", ebpf.LRUHash, 16, size, callers+heldBack*s.cpus)
+		if l.Path != nil {
+			l.paths, l.Paths = s.newMap("trace_paths", ebpf.Hash, 8, l.PathSize(), maxPaths)
+		}
 		if l.Spans {
 			size = max(size, l.SavedSize)
 			l.saved, l.Saved = s.newMap("trace_starts", ebpf.LRUHash, 24, l.SavedSize,

@@ -20,7 +20,7 @@ type Losses struct {
 	Events uint64
 	// Unreadable are hits that were not aggregated because a value or a key
 	// could not be read: its memory was not there, or it cannot be fetched at
-	// the site.
+	// the site. Calls whose own time is not known are among them.
 	Unreadable uint64
 	// Starts are those of calls that found no room in the kernel, or whose
 	// arguments found none.
@@ -47,9 +47,10 @@ type Losses struct {
 	// No aggregation has them.
 	Killed, Exited uint64
 	// Replaced are starts of calls that were forgotten without their end: the
-	// process has run another program (exec), more than 64 calls were inside
-	// each other, or the thread has ended and the kernel has not reported it.
-	// In a PID namespace other than the initial one that end is not known.
+	// process has run another program (exec), more calls were inside each other
+	// than [Latency] has room for, or the thread has ended and the kernel has
+	// not reported it. In a PID namespace other than the initial one that end
+	// is not known.
 	Replaced uint64
 	// Unfinished are calls that have not ended so far, or not until
 	// [Session.Detach]. A call that has failed without another end (see

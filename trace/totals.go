@@ -231,6 +231,8 @@ func (a *aggregation) key(row *Row, term *expr.Term, part []byte, class bpfgen.C
 			text = []byte(a.normalize(string(text)))
 		}
 		return textValue(bytes.Clone(text), cut)
+	case expr.Calls:
+		return textValue([]byte(a.latency.pathText(bits, a.paths)), false)
 	case expr.Container:
 		return textValue([]byte(s.opts.Containers.Name(bits)), false)
 	case expr.Provider, expr.Probe:

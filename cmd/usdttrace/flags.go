@@ -230,6 +230,7 @@ type tableFlags struct {
 	hist       string
 	linear     *trace.Histogram
 	pair       string // of --latency
+	self       bool   // of calls, the time without the calls inside them
 	latency    *trace.Latency
 	// callArguments are those of the call of several probes that latency is.
 	callArguments []string
@@ -248,6 +249,7 @@ func (o *tableFlags) declare(flags *commandline.Flags) {
 	flags.Once(&o.hist, "hist")
 	flags.Func(o.setLinear, "linear")
 	flags.Once(&o.pair, "latency")
+	flags.Switch(&o.self, "self")
 	flags.Texts(&o.by, "by")
 	flags.Time(&o.interval, "interval")
 	flags.Switch(&o.live, "live")
@@ -272,6 +274,11 @@ func (o *options) tableRules() []rule {
 				"--hist or --latency"},
 		{o.linear != nil && o.hist == "" && o.latency == nil,
 			"--linear goes with --hist or --latency"},
+		{o.self && (o.latency == nil || o.chromeTrace != ""),
+			"--self goes with --latency, and not with --chrome-trace"},
+		{o.self && o.profiles() && (len(o.by) != 1 || o.byStack()),
+			"--self with --flamegraph, --folded and --pprof shows which calls are inside which: " +
+				"--by names them, as in --latency python:function --by function"},
 		{o.interval > 0 && !o.aggregates() && o.slow == nil,
 			"--interval goes with --count, --sum, --hist, --latency or --slow"},
 	}
@@ -326,6 +333,9 @@ func (o *outputFlags) declare(flags *commandline.Flags) {
 func (o *options) followsFamily() bool { return o.follow || o.command != nil }
 
 func (o *options) eventStacks() bool { return o.stack || o.starts }
+
+// byCalls reports whether profiles are of calls, by their names.
+func (o *options) byCalls() bool { return o.self && o.profiles() }
 
 func (o *options) byStack() bool { return slices.Contains(o.by, "stack") }
 

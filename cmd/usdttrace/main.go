@@ -342,7 +342,7 @@ func (t *tracer) open() (err error) {
 		}
 		t.atEnd(func() { statistics.Close() })
 	}
-	if o.eventStacks() || o.profiles() || o.byStack() {
+	if o.eventStacks() || o.profiles() && !o.byCalls() || o.byStack() {
 		t.stacks = stack.NewSymbolizer("")
 		t.atEnd(func() { t.stacks.Close() })
 		if t.debuginfod != nil {

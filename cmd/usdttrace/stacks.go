@@ -53,7 +53,7 @@ const (
 // parseUnwind reads --unwind, and decides how callers are found.
 func (o *options) parseUnwind() error {
 	way := o.way
-	asked := o.eventStacks() || o.profiles() || o.byStack()
+	asked := o.eventStacks() || o.profiles() && !o.self || o.byStack()
 	const with = " goes with --stack, --start-stack, --by stack, --pprof, --folded and --flamegraph"
 	switch {
 	case o.lines && !asked:
@@ -424,10 +424,17 @@ func (t *tracer) profileOf(a *aggregation, s *trace.Snapshot) *stack.Profile {
 	case a.Sum:
 		sum = &profile.ValueType{Type: a.Value, Unit: "count"}
 	}
-	t.stacks.Remember()
+	if t.stacks != nil {
+		t.stacks.Remember()
+	}
 	p := t.newProfile(sum)
 	for i := range s.Rows {
 		row := &s.Rows[i]
+		values := []int64{int64(row.Count), t.profileSum(row.Sum)}
+		if t.options.byCalls() {
+			p.AddFrames(0, framesOfCalls(&row.Keys[0]), values, nil)
+			continue
+		}
 		pid, _ := stackOf(s, row)
 		labels := make(map[string]string)
 		for n, key := range row.Keys {
@@ -435,14 +442,22 @@ func (t *tracer) profileOf(a *aggregation, s *trace.Snapshot) *stack.Profile {
 				labels[s.By[n]] = elffile.Shorten(key.String(), maxText)
 			}
 		}
-		p.Add(context.Background(), pid, row.Stack,
-			[]int64{int64(row.Count), t.profileSum(row.Sum)}, labels)
+		p.Add(context.Background(), pid, row.Stack, values, labels)
 	}
 	if other := &s.Other; other.Count > 0 { // of more stacks than --max-keys
 		p.Add(context.Background(), 0, nil, []int64{int64(other.Count), t.profileSum(other.Sum)},
 			map[string]string{"stack": otherRow})
 	}
 	return p
+}
+
+// framesOfCalls returns the calls that a key names, the innermost first.
+func framesOfCalls(key *trace.Value) (frames []stack.Frame) {
+	text, _ := key.Data()
+	for _, name := range slices.Backward(strings.Split(string(text), ";")) {
+		frames = append(frames, stack.Frame{Function: name})
+	}
+	return frames
 }
 
 // debugFilePatience is how long a run waits for debug files at its end.

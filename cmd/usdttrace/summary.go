@@ -44,12 +44,14 @@ type summary struct {
 	debuginfod string // what has been fetched, with its newline
 	costs      *costs // nil unless asked for
 	failures   bool   // the ends of all failed calls are known
+	self       bool   // own times of calls are asked for
 }
 
 // report prints what has not been printed, and the summary.
 func (t *tracer) report(c collected) error {
 	mode, _ := t.options.mode.Resolve() // the session has resolved it
-	s := &summary{mode: mode.String(), took: t.took(), events: c.events, collected: c}
+	s := &summary{mode: mode.String(), took: t.took(), events: c.events, collected: c,
+		self: t.options.self}
 	s.failures = !slices.ContainsFunc(t.options.pairs(), func(pair defs.PairPattern) bool {
 		call, _ := t.targets.definitions.Call(pair)
 		return len(call.Failed)+len(call.Over) == 0 && !strings.Contains(pair.String(), "|")
@@ -199,6 +201,10 @@ func (s *summary) text() string {
 		exited += ", or that had failed before" + unended
 		unfinished += ", or failed" + unended
 	}
+	unread := "a value or key could not be read: " + notInMemory
+	if s.self {
+		unread = "a call inside was left without its end, so that the own time is not known, or " + unread
+	}
 	for _, loss := range []struct {
 		n    uint64
 		what string
@@ -213,7 +219,7 @@ func (s *summary) text() string {
 			"there are more than %d (--max-keys)", s.maxKeys)},
 		{s.overflow, "hits are in (other) because their keys came too fast for the room " +
 			"in the kernel: they may have a row (--max-keys)"},
-		{s.losses.Unreadable, "not aggregated: a value or key could not be read: " + notInMemory},
+		{s.losses.Unreadable, "not aggregated: " + unread},
 		{s.unreadable, "with an <unreadable> argument: " + notInMemory},
 		{s.losses.Starts, "not measured: there was no room for more starts"},
 		{s.losses.Left, "not measured: " + left},

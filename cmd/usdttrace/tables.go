@@ -88,7 +88,7 @@ func (o *options) aggregations() (all []*aggregation) {
 		add(kindHist, "distribution of "+o.hist, o.hist, drawn).drawn = true
 	}
 	if o.latency != nil && o.chromeTrace == "" {
-		a := add(kindLatency, o.latencyTitle(), "", drawn)
+		a := add(kindLatency, o.latencyTitle(), o.timeOfCall(), drawn)
 		a.Latency, a.duration = o.latency, true
 		a.drawn = len(o.by) == 0 || o.linear != nil
 	}
@@ -102,7 +102,7 @@ func (o *options) aggregations() (all []*aggregation) {
 			if !o.isOfCall(a.Value) && a.printed() && a.Value != "" {
 				a.title += ", at the end of calls"
 			}
-			a.Latency, a.duration = o.latency, a.duration || a.Value == "duration"
+			a.Latency, a.duration = o.latency, a.duration || a.Value == "duration" || a.Value == self
 		}
 		if a.printed() && o.byStack() && o.fromEvents() { // events are aggregated here
 			a.MaxKeys = cmp.Or(a.MaxKeys, maxStackRows)
@@ -117,15 +117,31 @@ func (o *options) aggregations() (all []*aggregation) {
 // isOfCall reports whether a term belongs to the measured calls rather than to
 // hits.
 func (o *options) isOfCall(term string) bool {
-	return term == "duration" || strings.HasPrefix(term, "start.") ||
-		strings.HasPrefix(term, "str(start.") || slices.Contains(o.callArguments, term)
+	return term == "duration" || term == self || slices.Contains(o.callArguments, term) ||
+		slices.ContainsFunc([]string{"calls(", "start.", "str(start."},
+			func(prefix string) bool { return strings.HasPrefix(term, prefix) })
+}
+
+// self is the term of the time of a call without the calls inside it.
+const self = "self"
+
+// timeOfCall returns the term of the time that is added up, "" for all of it.
+func (o *options) timeOfCall() string {
+	if o.self {
+		return self
+	}
+	return ""
 }
 
 func (o *options) latencyTitle() string {
-	if start, done, named := strings.Cut(o.latency.Pair, ".."); named {
-		return fmt.Sprintf("time from %s to %s", start, done)
+	own := ""
+	if o.self {
+		own = "own "
 	}
-	return "time of " + o.latency.Pair
+	if start, done, named := strings.Cut(o.latency.Pair, ".."); named {
+		return fmt.Sprintf("%stime from %s to %s", own, start, done)
+	}
+	return own + "time of " + o.latency.Pair
 }
 
 func (o *options) profile() *aggregation {
@@ -137,12 +153,21 @@ func (o *options) profile() *aggregation {
 		}
 	}
 	switch {
+	case o.byCalls():
+		a.By = []string{"calls(" + textArgument(o.by[0]) + ")"}
+		fallthrough
 	case o.latency != nil:
-		a.Latency, a.Sum, a.duration = o.latency, true, true
+		a.Latency, a.Value, a.Sum, a.duration = o.latency, o.timeOfCall(), true, true
 	case o.sum != "":
 		a.Value, a.Sum = o.sum, true
 	}
 	return a
+}
+
+// textArgument returns what stands in the parentheses of str(...), or the name
+// of an argument.
+func textArgument(by string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(by, "str("), ")")
 }
 
 func (a *aggregation) printed() bool { return a.kind != kindProfile }

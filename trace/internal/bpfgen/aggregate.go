@@ -200,6 +200,9 @@ func (b *builder) accumulate(a *Aggregation, unread, missing argcode.Label) {
 		b.Emit(storeImm(r10, index-4, int64(int32(classes)), asm.Word))
 	}
 	switch {
+	case a.Value != nil && a.Value.Source == expr.Self:
+		b.ownTime(unread)
+		b.add(a, key, index, ClassUnsigned, unread)
 	case a.Value != nil && a.Value.Start:
 		b.valueOfStart(a, key, index, unread, missing)
 	case a.Value != nil:
@@ -484,6 +487,8 @@ func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread argcode
 		b.siteNumber(r1, uint64(a.Names(b.site.Provider+":"+b.site.Name)))
 	case expr.Site:
 		b.siteID(r1)
+	case expr.Calls:
+		b.Emit(fromStack(r1, b.ending.path))
 	default:
 		c := b.term(r9, t)
 		b.Emit(toStack(at, r9))

@@ -5,6 +5,7 @@ package bpfgen
 import (
 	"cmp"
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf/asm"
@@ -56,6 +57,13 @@ type Latency struct {
 	Spans     bool
 	Saved     int
 	SavedSize int
+
+	// Nested has own times of calls known, and with Path the paths of calls: it
+	// is the text that names a call, with a limit. Paths is the descriptor of a
+	// hash map, from a path to PathSize bytes.
+	Nested bool
+	Path   *expr.Term
+	Paths  int
 }
 
 // Match is what must be equal at the start and the end of a call: TID for the
@@ -139,17 +147,23 @@ type call struct {
 	word     int // see callWord
 	key      int // of the map Saved; its first two words are the key of Starts
 	slot     int // scratch
+	own      int // nanoseconds, or -1 if that is not known; of a Latency that is Nested
+	path     int
 }
 
 // placeOf returns the places of a call's facts on the stack, which all calls
 // share: the code handles one after the other.
 func (b *builder) placeOf(l *Latency, m *Match) *call {
 	if b.callPlace == 0 {
-		b.callPlace = b.Alloc(64)
+		size := 64
+		if slices.ContainsFunc(b.plan.Latencies, func(l *Latency) bool { return l.Nested }) {
+			size += 16
+		}
+		b.callPlace = b.Alloc(size)
 	}
 	at := b.callPlace // with a word below the key
 	return &call{Latency: l, Match: m, began: at, duration: at + 8, word: at + 16, slot: at + 24,
-		key: at + 40}
+		key: at + 40, own: at + 64, path: at + 72}
 }
 
 // start emits the work of the start of a call.
@@ -217,8 +231,13 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	b.Emit(mov(r7, r0))
 	b.frame(c)
 	b.Emit(loadN(r2, r7, callsCount, asm.Word))
-	b.JumpIfImm(asm.JLT, r2, 1, r1, unmatched)
-	b.innermost()
+	empty := unmatched
+	if c.Nested {
+		empty = b.Label()
+		b.Aside(empty, unmatched, func() { b.endForgotten(c) })
+	}
+	b.JumpIfImm(asm.JLT, r2, 1, r1, empty)
+	b.innermost(c)
 	if b.plan.Execs != 0 {
 		old, same := b.Label(), b.Label()
 		b.Emit(load(r0, r4, callTime), fromStack(r3, c.duration), asm.Sub.Reg(r3, r0))
@@ -249,6 +268,7 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	b.Emit(load(r1, r4, callWord), toStack(c.word, r1), load(r3, r4, callTime),
 		toStack(c.began, r3), fromStack(r1, c.duration), asm.Sub.Reg(r1, r3),
 		toStack(c.duration, r1))
+	b.unnest(c)
 	if b.site.Pairs[l].Alone {
 		overlapped := b.Label()
 		b.Emit(fromStack(r2, c.word), asm.And.Imm(r2, 1<<flagOverlap))
@@ -412,9 +432,9 @@ func (l *Latency) Compared(stack []byte) (c Compared) {
 		return c
 	}
 	word := func(at int) uint32 { return binary.NativeEndian.Uint32(stack[at:]) }
-	c.Ended, c.Differ = word(callsEnded), word(callsDiffer)
+	c.Ended, c.Differ = word(l.after(callsEnded)), word(l.after(callsDiffer))
 	for n := c.Differ - min(c.Differ, pairsKept); n != c.Differ; n++ {
-		at := callsPairs + 8*int(n%pairsKept)
+		at := l.after(callsPairs) + 8*int(n%pairsKept)
 		c.Last = append(c.Last, [2]uint32{word(at), word(at + 4)})
 	}
 	return c
@@ -435,7 +455,7 @@ func (b *builder) compareStart(c *call) {
 	}
 	known := b.Label()
 	b.SetField(r10, c.duration, 0, r1)
-	b.Emit(loadN(r1, r7, callsEnded, asm.Word))
+	b.Emit(loadN(r1, r7, c.after(callsEnded), asm.Word))
 	b.JumpIfImm(asm.JGE, r1, MaxCompared, r2, known)
 	b.apart(func() {
 		b.load(known, t.Index)
@@ -453,9 +473,9 @@ func (b *builder) compareEnd(c *call) {
 		return
 	}
 	counted := b.Label()
-	b.Emit(loadN(r1, r7, callsEnded, asm.Word))
+	b.Emit(loadN(r1, r7, c.after(callsEnded), asm.Word))
 	b.JumpIfImm(asm.JGE, r1, MaxCompared, r2, counted)
-	b.Emit(asm.Add.Imm(r1, 1), storeN(r7, callsEnded, r1, asm.Word))
+	b.Emit(asm.Add.Imm(r1, 1), storeN(r7, c.after(callsEnded), r1, asm.Word))
 	if t, ok := b.compared(c); ok {
 		b.apart(func() {
 			b.load(counted, t.Index)
@@ -463,12 +483,12 @@ func (b *builder) compareEnd(c *call) {
 		})
 		b.Truncate(r9, 4)
 		b.valueAt(c, r1)
-		b.Emit(loadN(r2, r1, callsValues, asm.Word))
+		b.Emit(loadN(r2, r1, c.after(callsValues), asm.Word))
 		b.JumpIf(asm.JEq, r2, r9, counted)
-		b.Emit(loadN(r1, r7, callsDiffer, asm.Word), mov(r3, r1), asm.And.Imm(r3, pairsKept-1),
-			asm.LSh.Imm(r3, 3), asm.Add.Reg(r3, r7), storeN(r3, callsPairs, r2, asm.Word),
-			storeN(r3, callsPairs+4, r9, asm.Word), asm.Add.Imm(r1, 1),
-			storeN(r7, callsDiffer, r1, asm.Word))
+		b.Emit(loadN(r1, r7, c.after(callsDiffer), asm.Word), mov(r3, r1), asm.And.Imm(r3, pairsKept-1),
+			asm.LSh.Imm(r3, 3), asm.Add.Reg(r3, r7), storeN(r3, c.after(callsPairs), r2, asm.Word),
+			storeN(r3, c.after(callsPairs)+4, r9, asm.Word), asm.Add.Imm(r1, 1),
+			storeN(r7, c.after(callsDiffer), r1, asm.Word))
 	}
 	b.Place(counted)
 }
@@ -496,8 +516,9 @@ func (l *Latency) Calls(stack []byte) []OpenCall {
 	order := binary.NativeEndian
 	count, pushed := order.Uint32(stack[callsCount:]), order.Uint32(stack[callsPushed:])
 	var calls []OpenCall
-	for n := range min(count, MaxCalls) {
-		slot := (pushed - 1 - n) % MaxCalls
+	depth := uint32(l.depth())
+	for n := range min(count, depth) {
+		slot := (pushed - 1 - n) % depth
 		call := stack[callsFirst+int(slot)*callSize:]
 		began, word := order.Uint64(call[callTime:]), order.Uint64(call[callWord:])
 		if began == 0 || order.Uint64(call[callFrame:])&callOver != 0 {
@@ -543,7 +564,7 @@ func (b *builder) unlessExec(c *call, same argcode.Label) {
 	b.JumpIf(asm.JLE, r1, r2, here)
 	b.forget(c, CounterReplaced, 0)
 	b.Aside(here, same, func() {
-		b.innermost()
+		b.innermost(c)
 		b.Emit(loadN(r2, r7, callsCount, asm.Word))
 	})
 }
@@ -554,11 +575,14 @@ func (b *builder) forget(c *call, as Counter, removed int32) {
 	next, counted := b.Label(), b.Label()
 	b.Emit(loadN(r1, r7, callsPushed, asm.Word), loadN(r2, r7, callsCount, asm.Word),
 		storeImm(r7, callsCount, 0, asm.Word), set(r5, removed))
+	if c.Nested {
+		b.SetField(r7, c.after(nestedForgotten), 0, r3)
+	}
 	b.JumpIfImm(asm.JLT, r2, 1, r3, counted)
-	b.JumpIfImm(asm.JGT, r2, MaxCalls, r3, counted) // never: see searchCalls
+	b.JumpIfImm(asm.JGT, r2, uint64(c.depth()), r3, counted) // never: see searchCalls
 	b.Place(next)
 	b.Emit(asm.Sub.Imm(r1, 1))
-	b.callAt(r4)
+	b.callAt(c, r4)
 	b.Emit(load(r0, r4, callFrame), asm.And.Imm(r0, callOver), asm.Sub.Imm(r0, 1),
 		asm.RSh.Imm(r0, 63), asm.Add.Reg(r5, r0), asm.Sub.Imm(r2, 1))
 	b.JumpIfImm(asm.JGT, r2, 0, r3, next)
@@ -607,7 +631,7 @@ func (b *builder) push(c *call) {
 		b.Place(fresh)
 		b.Aside(some, fresh, func() {
 			known := b.Label()
-			b.innermost()
+			b.innermost(c)
 			b.unlessExec(c, known)
 			b.Place(known)
 			b.Emit(loadN(r1, r7, callsPushed, asm.Word), loadN(r2, r7, callsCount, asm.Word))
@@ -621,16 +645,17 @@ func (b *builder) push(c *call) {
 	}
 	// Others may read or take it before it has its time: those of a call before
 	// must not be there.
-	b.callAt(r5)
+	b.callAt(c, r5)
 	b.SetField(r5, callTime, 0, r3)
 	b.Emit(mov(r3, r1), asm.Add.Imm(r3, 1), storeN(r7, callsPushed, r3, asm.Word))
-	b.JumpIfImm(asm.JGE, r2, MaxCalls, r3, full)
+	b.JumpIfImm(asm.JGE, r2, uint64(c.depth()), r3, full)
 	b.Emit(asm.Add.Imm(r2, 1), storeN(r7, callsCount, r2, asm.Word))
 	b.Place(pushed)
 	b.storeSlot(c)
+	b.nest(c)
 	if _, compares := b.compared(c); compares {
 		b.valueAt(c, r2)
-		b.Emit(fromStack(r3, c.duration), storeN(r2, callsValues, r3, asm.Word))
+		b.Emit(fromStack(r3, c.duration), storeN(r2, c.after(callsValues), r3, asm.Word))
 	}
 	b.Emit(asm.Mul.Imm(r1, callSize), asm.Add.Reg(r7, r1))
 	if !b.framed(c) {
@@ -639,10 +664,14 @@ func (b *builder) push(c *call) {
 	b.Emit(store(r7, callsFirst+callFrame, r9))
 	b.Emit(fromStack(r1, c.word), store(r7, callsFirst+callWord, r1))
 	b.Aside(full, pushed, func() {
-		b.callAt(r4)
+		b.callAt(c, r4)
 		b.isFrame(callOver, pushed)
 		b.Emit(toStack(c.slot, r1))
 		b.lost(CounterReplaced, set(r1, 1))
+		if c.Nested {
+			b.Emit(load(r1, r7, c.after(nestedForgotten)), asm.Add.Imm(r1, 1),
+				store(r7, c.after(nestedForgotten), r1))
+		}
 		b.Emit(fromStack(r1, c.slot))
 	})
 }
@@ -652,7 +681,7 @@ func (b *builder) push(c *call) {
 func (b *builder) overlap(c *call) {
 	alone := b.Label()
 	b.JumpIfImm(asm.JLT, r2, 1, r3, alone)
-	b.Emit(mov(r4, r1), asm.Sub.Imm(r4, 1), asm.And.Imm(r4, MaxCalls-1),
+	b.Emit(mov(r4, r1), asm.Sub.Imm(r4, 1), asm.And.Imm(r4, c.lastPlace()),
 		asm.Mul.Imm(r4, callSize), asm.Add.Reg(r4, r7), asm.Add.Imm(r4, callsFirst))
 	b.isFrame(callOver, alone)
 	b.Emit(load(r3, r4, callWord), asm.Or.Imm(r3, 1<<flagOverlap), store(r4, callWord, r3),
@@ -703,7 +732,7 @@ func (b *builder) leave(c *call) {
 	framed, checked := b.framed(c), b.Label()
 	innermost := func() {
 		b.JumpIfImm(asm.JLT, r2, 1, r3, looked)
-		b.Emit(mov(r4, r1), asm.Sub.Imm(r4, 1), asm.And.Imm(r4, MaxCalls-1),
+		b.Emit(mov(r4, r1), asm.Sub.Imm(r4, 1), asm.And.Imm(r4, c.lastPlace()),
 			asm.Mul.Imm(r4, callSize), asm.Add.Reg(r4, r7), load(r0, r4, callsFirst+callFrame))
 	}
 	innermost()
@@ -729,11 +758,11 @@ func (b *builder) leave(c *call) {
 	}
 	b.Aside(look, looked, func() {
 		next, stop, few := b.Label(), b.Label(), b.Label()
-		b.JumpIfImm(asm.JGT, r2, MaxCalls, r3, looked) // never: see searchCalls
+		b.JumpIfImm(asm.JGT, r2, uint64(c.depth()), r3, looked) // never: see searchCalls
 		b.Emit(storeN(r7, callsCount, r2, asm.Word), storeN(r7, callsPushed, r1, asm.Word))
 		b.Place(next)
 		b.Emit(asm.Sub.Imm(r1, 1))
-		b.callAt(r4)
+		b.callAt(c, r4)
 		b.Emit(load(r0, r4, callFrame), mov(r3, r0), asm.And.Imm(r3, callForeign))
 		b.JumpIf(asm.JGE, r0, r9, stop)
 		b.JumpIfImm(asm.JNE, r3, 0, r5, stop)
@@ -745,7 +774,7 @@ func (b *builder) leave(c *call) {
 		b.Emit(asm.Add.Imm(r1, 1))
 		b.found(c)
 		b.Emit(loadN(r3, r7, callsCount, asm.Word))
-		b.JumpIfImm(asm.JLT, r3, MaxCalls/2, r0, few)
+		b.JumpIfImm(asm.JLT, r3, uint64(c.depth()/2), r0, few)
 		b.Jump(looked)
 		b.Place(few)
 		b.Emit(mov(r2, r3), loadN(r1, r7, callsPushed, asm.Word))
@@ -778,6 +807,10 @@ func (b *builder) found(c *call) {
 		b.Emit(asm.LSh.Imm(r3, 32), asm.ArSh.Imm(r3, 32), toStack(c.key+16, r3),
 			storeImm(r7, callsLeft, 0, asm.Word))
 		b.lost(CounterLeft, fromStack(r1, c.key+16))
+		if c.Nested {
+			b.Call(asm.FnKtimeGetNs)
+			b.tear(c)
+		}
 	})
 }
 
@@ -791,6 +824,8 @@ func (b *builder) pop(c *call, none, unmatched argcode.Label) {
 	b.findCall(c, none, unmatched, func(isInnermost argcode.Label) {
 		b.Emit(loadN(r3, r7, callsCount, asm.Word))
 		b.JumpIf(asm.JEq, r3, r2, isInnermost)
+		b.Emit(fromStack(r0, c.duration))
+		b.tear(c)
 		if !c.ByThread() {
 			b.notYounger(c, unmatched)
 		}
@@ -842,12 +877,12 @@ func (b *builder) searchCalls(c *call, framed bool, none, missing argcode.Label)
 	_, failed := b.site.Pairs[c.Latency].end()
 	mayFail := c.Fails && !failed
 	// The kernel wants to know that the loop ends.
-	b.JumpIfImm(asm.JGT, r2, MaxCalls, r3, missing)
+	b.JumpIfImm(asm.JGT, r2, uint64(c.depth()), r3, missing)
 	if framed && mayFail {
 		b.Emit(storeImm(r7, callsSome, 0, asm.Half))
 	}
 	b.Place(next)
-	b.callAt(r4)
+	b.callAt(c, r4)
 	b.Emit(load(r0, r4, callFrame), mov(r3, r0))
 	if framed {
 		b.Emit(asm.And.Imm(r3, -callLeft-1))
@@ -883,7 +918,7 @@ func (b *builder) searchCalls(c *call, framed bool, none, missing argcode.Label)
 		b.Place(some)
 	}
 	b.JumpIfImm(asm.JLT, r2, 1, r3, missing)
-	b.callAt(r4)
+	b.callAt(c, r4)
 	if framed {
 		back, here := b.Label(), b.Label()
 		b.isFrame(callLeft, back)
@@ -892,7 +927,7 @@ func (b *builder) searchCalls(c *call, framed bool, none, missing argcode.Label)
 			b.Emit(asm.Sub.Imm(r0, callLeft), store(r4, callFrame, r0))
 			b.lost(CounterLeft, set(r1, -1))
 			b.Emit(loadN(r1, r7, callsFound, asm.Word), loadN(r2, r7, callsOutside, asm.Word))
-			b.callAt(r4)
+			b.callAt(c, r4)
 		})
 	}
 	if !framed && mayFail {
@@ -938,19 +973,19 @@ func (b *builder) notYounger(c *call, younger argcode.Label) {
 }
 
 // innermost sets R1 to the number of the innermost call, and R4 to the call.
-func (b *builder) innermost() {
+func (b *builder) innermost(c *call) {
 	b.Emit(loadN(r1, r7, callsPushed, asm.Word), asm.Sub.Imm(r1, 1))
-	b.callAt(r4)
+	b.callAt(c, r4)
 }
 
 // storeSlot stores the place of the call whose number is in R1 after the key.
 func (b *builder) storeSlot(c *call) {
-	b.Emit(asm.And.Imm(r1, MaxCalls-1), toStack(c.key+16, r1))
+	b.Emit(asm.And.Imm(r1, c.lastPlace()), toStack(c.key+16, r1))
 }
 
 // callAt sets a register to the call whose number is in R1. It changes R3.
-func (b *builder) callAt(dst asm.Register) {
-	b.Emit(mov(r3, r1), asm.And.Imm(r3, MaxCalls-1), asm.Mul.Imm(r3, callSize), mov(dst, r7),
+func (b *builder) callAt(c *call, dst asm.Register) {
+	b.Emit(mov(r3, r1), asm.And.Imm(r3, c.lastPlace()), asm.Mul.Imm(r3, callSize), mov(dst, r7),
 		asm.Add.Reg(dst, r3), asm.Add.Imm(dst, callsFirst))
 }
 

@@ -142,6 +142,14 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 				if random.IntN(2) == 0 {
 					a.Latency.Done = a.Latency.Start
 				}
+				if l := a.Latency; l.ByThread() && !l.Fails && random.IntN(3) > 0 {
+					l.Nested, l.Path = true, &expr.Term{Source: expr.String, Max: 14, Index: random.IntN(3)}
+					l.Starts = newMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 16,
+						ValueSize: uint32(l.StackSize()), MaxEntries: 16})
+					l.Paths = newMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 8,
+						ValueSize: uint32(l.PathSize()), MaxEntries: 16})
+					a.Value = &expr.Term{Source: expr.Self}
+				}
 				if a.Where != nil {
 					a.Where = &expr.Node{Op: expr.And, Nodes: []*expr.Node{
 						a.Where, parseCondition(t,

@@ -29,7 +29,7 @@ func (b *builder) inside(c *call, counted argcode.Label) {
 		same := b.Label()
 		b.Emit(loadN(r2, r7, callsCount, asm.Word))
 		b.JumpIfImm(asm.JEq, r2, 0, r1, same)
-		b.innermost()
+		b.innermost(c)
 		b.unlessExec(c, same)
 		b.Jump(fresh)
 		b.Place(same)
@@ -37,7 +37,7 @@ func (b *builder) inside(c *call, counted argcode.Label) {
 	b.Emit(loadN(r2, r7, callsCount, asm.Word), loadN(r1, r7, callsPushed, asm.Word),
 		asm.Sub.Imm(r1, 1))
 	b.JumpIfImm(asm.JEq, r2, 0, r3, fresh)
-	b.callAt(r4)
+	b.callAt(c, r4)
 	b.is(1<<FlagFailed|1<<flagAttempt, fresh)
 	if b.site.Pairs[c.Latency].Attempt {
 		b.Jump(counted)

@@ -469,6 +469,9 @@ func (p *Plan) Terms(f func(*expr.Term)) {
 		for i := range l.Values {
 			f(&l.Values[i].Term)
 		}
+		if l.Path != nil {
+			f(l.Path)
+		}
 	}
 }
 

@@ -100,6 +100,9 @@ func (p *Plan) AddStart(s *Starts, l *Latency, site *Site) {
 		}
 		s.conditions |= 1 << asked.Node.AtStart // an error is returned when code is generated
 	}
+	if l.Path != nil {
+		s.missing = cmp.Or(s.missing, site.lacks(*l.Path))
+	}
 	if s.values == nil {
 		s.values = make([]bool, len(l.Values))
 	}

@@ -79,6 +79,8 @@ const (
 	Stack            // the user's stack; a key only
 	Duration         // nanoseconds since the start probe
 	Failed           // 1 if the call has failed, else 0; in conditions only
+	Self             // nanoseconds of a call without the calls inside it; a value only
+	Calls            // calls(arg0, 64): the texts of the calls around a call, and its own; a key only
 )
 
 // words are the names of the sources that have one.
@@ -86,7 +88,7 @@ var words = map[string]Source{
 	"pid": PID, "tid": TID, "uid": UID, "gid": GID, "cpu": CPU, "cgroup": Cgroup,
 	"container": Container, "comm": Command, "cookie": Cookie,
 	"provider": Provider, "probe": Probe, "site": Site, "stack": Stack, "duration": Duration,
-	"failed": Failed,
+	"failed": Failed, "self": Self,
 }
 
 // Term is a value in an expression.
@@ -234,7 +236,9 @@ func (n *Node) IsOfSpan() bool {
 }
 
 // IsOfEnd reports whether a term is known at the end of a call only.
-func (t *Term) IsOfEnd() bool { return t.Source == Duration || t.Source == Failed }
+func (t *Term) IsOfEnd() bool {
+	return t.Source == Duration || t.Source == Failed || t.Source == Self
+}
 
 // Value is a number of an expression: an integer from -2^63 to 2^64-1, or a
 // fraction.

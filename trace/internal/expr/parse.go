@@ -10,7 +10,7 @@
 //	unary      = "!" unary | "(" condition ")" | comparison
 //	comparison = term [ ( "==" | "!=" | "<" | "<=" | ">" | ">=" ) term ]
 //	term       = operand [ "&" integer ]
-//	operand    = number | text | name | "str" "(" name [ "," integer ] ")"
+//	operand    = number | text | name | ( "str" | "calls" ) "(" name [ "," integer ] ")"
 //	name       = ( argument | "global" "." symbol ) [ "->" member { ( "->" | "." ) member } ]
 //	           | "pid" | "tid" | "uid" | "gid" | "cpu" | "cgroup" | "comm" | "cookie" | "provider" | ...
 //
@@ -207,8 +207,11 @@ func (p *parser) comparison() *Node {
 func (p *parser) check(node *Node) {
 	left, right := &node.Left, &node.Right
 	for _, t := range []*Term{left, right} {
-		if t.Source == Stack || t.Source == Site {
+		switch t.Source {
+		case Stack, Site, Calls:
 			p.fail(t.Offset, "this is a key, and cannot be compared")
+		case Self:
+			p.fail(t.Offset, "this can be added up, and cannot be compared")
 		}
 	}
 	if left.Source == Container || right.Source == Container {
@@ -268,8 +271,8 @@ func (p *parser) term() Term {
 	if p.err != nil || !p.accept(token.AND) {
 		return t
 	}
-	if t.IsText() || t.Source == Stack || t.Source == Site || t.Source == Container ||
-		t.Number.IsFloat {
+	if t.IsText() || t.Number.IsFloat ||
+		slices.Contains([]Source{Stack, Site, Container, Self, Calls}, t.Source) {
 		p.fail(t.Offset, "this has no bits to mask")
 	}
 	t.HasMask, t.Mask = true, p.integer()
@@ -354,6 +357,9 @@ func (p *parser) named(t *Term, name string) {
 	switch {
 	case name == "str":
 		p.str(t)
+	case name == "calls" && p.next().token == token.LPAREN:
+		p.str(t)
+		t.Source = Calls
 	case name == "start" && p.accept(token.PERIOD):
 		t.Source, t.Start = Argument, true
 		p.argumentOrGlobal(t)
@@ -405,7 +411,7 @@ func (p *parser) unknown(name string) string {
 	}
 	return name + " is not known; these are: argN, str(argN), " + named +
 		"global.NAME, pid, tid, uid, gid, cpu, cgroup, container, comm, cookie, provider, probe; " +
-		"at the end of a call duration, failed, start.argN; as keys site, stack"
+		"at the end of a call duration, failed, self, start.argN; as keys site, stack, calls(argN)"
 }
 
 // str reads what follows the word: (argN [, LENGTH] [, MAX]), where LENGTH is
