@@ -151,11 +151,13 @@ func TestOwnTimesAndPaths(t *testing.T) {
 					qt.Check(t, qt.Equals(knownOwn, ended))
 				case "deep":
 					qt.Check(t, qt.Equals(knownOwn, ended-lost))
-					qt.Check(t, qt.IsTrue(lost > 20 && unknownPaths > 20), qt.Commentf("%d %d", lost, unknownPaths))
+					qt.Check(t, qt.IsTrue(lost > 20 && unknownPaths > 20),
+						qt.Commentf("%d %d", lost, unknownPaths))
 				default:
 					unknown := int(w.counter(w.counters, CounterUnreadable))
 					qt.Check(t, qt.Equals(knownOwn+unknown, ended))
-					qt.Check(t, qt.IsTrue(knownOwn > ended/4 && unknown > ended/20), qt.Commentf("%d of %d", knownOwn, ended))
+					qt.Check(t, qt.IsTrue(knownOwn > ended/4 && unknown > ended/20),
+						qt.Commentf("%d of %d", knownOwn, ended))
 				}
 			})
 		}
