@@ -96,14 +96,18 @@ func TestTablesFitTheTerminal(t *testing.T) {
 		header string
 		query  string
 		bar    int
+		sort   string
 	}{
-		{0, "P50 P90 P99 MAX", query, 32},
-		{112, "P50 P90 P99 MAX", "SELECT abalance FROM pgbench_...", 32},
-		{100, "P50 P90 P99 MAX", "SELECT abalance FROM pgbench_...", 20},
-		{88, "P50 P90 P99 MAX", "SELECT abalance FROM pgbench_...", 8},
-		{86, "P50 P90 P99 MAX", "SELECT abalance FROM pgbench_...", 0},
-		{78, "P50 P99 MAX", "SELECT abalance FROM pgbench_...", 0},
-		{64, "MAX", "SELECT abalance FROM pgbench_...", 0},
+		{0, "P50 P90 P99 MAX", query, 32, ""},
+		{112, "P50 P90 P99 MAX", "SELECT abalance FROM pgbench_...", 32, ""},
+		{100, "P50 P90 P99 MAX", "SELECT abalance FROM pgbench_...", 20, ""},
+		{88, "P50 P90 P99 MAX", "SELECT abalance FROM pgbench_...", 8, ""},
+		{86, "P50 P90 P99 MAX", "SELECT abalance FROM pgbench_...", 0, ""},
+		{78, "P50 P99 MAX", "SELECT abalance FROM pgbench_...", 0, ""},
+		{78, "P90 P99 MAX", "SELECT abalance FROM pgbench_...", 0, "p90"},
+		{64, "MAX", "SELECT abalance FROM pgbench_...", 0, ""},
+		{60, "COUNT P99 MAX %", "SELECT abalance FROM", 0, "p99"},
+		{60, "COUNT P50 MAX %", "SELECT abalance FROM", 0, "p50"},
 	} {
 		lines := [][]terminal.Cell{
 			{left("QUERY"), right("COUNT"), right("P50"), right("P90"), right("P99"), right("MAX"),
@@ -114,11 +118,12 @@ func TestTablesFitTheTerminal(t *testing.T) {
 				right("9.12ms"), right("1.0%"), {Bar: 0.001}},
 		}
 		var b strings.Builder
-		(&textPrinter{width: test.width}).fitTable(&b, lines)
+		(&textPrinter{width: test.width, tracer: &tracer{prepared: prepared{
+			options: &options{tableFlags: tableFlags{sort: test.sort}}}}}).fitTable(&b, lines)
 		all := strings.Split(b.String(), "\n")
 		qt.Check(t, qt.StringContains(strings.Join(strings.Fields(all[0]), " "), test.header),
 			qt.Commentf("%d", test.width))
-		qt.Check(t, qt.Equals(strings.HasPrefix(all[1], test.query+"  "), true),
+		qt.Check(t, qt.Equals(strings.HasPrefix(all[1], test.query), true),
 			qt.Commentf("%d: %s", test.width, all[1]))
 		qt.Check(t, qt.Equals(strings.Count(all[1], "#"), test.bar), qt.Commentf("%s", all[1]))
 		for _, line := range all {

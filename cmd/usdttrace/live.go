@@ -45,10 +45,9 @@ type live struct {
 	typing bool         // a filter is being typed
 
 	view
-	shown *trace.Snapshot // holds rows
-	total map[*aggregation]*trace.Snapshot
-	// visible has all rows and those of the last interval. A pause keeps it.
-	visible map[*aggregation][2]*trace.Snapshot
+	shown  *trace.Snapshot // holds rows
+	minute string          // what the last minute has so far
+	tables map[*aggregation]*liveRows
 
 	next *options // the run to start next, nil for none
 	note string   // why the rows cover more than the chosen row
@@ -58,14 +57,42 @@ type live struct {
 }
 
 type view struct {
-	table    int // its index, modulo the number of tables
-	interval bool
-	paused   bool
-	filter   string
-	sort     string
+	table  int // its index, modulo the number of tables
+	window window
+	paused bool
+	filter string
+	sort   string
 }
 
-const liveKeys = "enter in  esc out  c count t total 9 p99  i interval  / filter  p pause  q quit"
+// window is the time whose rows are shown.
+type window int
+
+const (
+	sinceStart window = iota
+	lastMinute
+	lastInterval
+	windows // how many there are
+)
+
+// liveRows are the rows of a table. A pause keeps what is visible.
+type liveRows struct {
+	total   *trace.Snapshot
+	parts   []*trace.Snapshot // of the last minute, the oldest first
+	visible [windows][]*trace.Snapshot
+}
+
+// minute is a window, and minutePart the least that one of its parts covers, so
+// that there are few.
+const (
+	minute     = time.Minute
+	minutePart = 5 * time.Second
+)
+
+// The keys, and the same for a narrow terminal.
+const (
+	liveKeys   = "enter in  esc out  c count t total 9 p99  i window  / filter  p pause  q quit"
+	narrowKeys = "enter esc  c t 9 sort  i window  / filter  p pause  q quit"
+)
 
 // runLive runs what the options ask for, and then each run that the user
 // chooses on the terminal.
@@ -125,8 +152,7 @@ func (l *live) begin(o *options) {
 	l.next, l.back, l.shown, l.rows, l.lines = nil, false, nil, nil, nil
 	l.chosen, l.held, l.title = 0, "", o.commandLine()
 	l.view = view{sort: o.sort}
-	l.total = make(map[*aggregation]*trace.Snapshot)
-	l.visible = make(map[*aggregation][2]*trace.Snapshot)
+	l.tables = make(map[*aggregation]*liveRows)
 	if l.status == "" {
 		l.status = "scanning processes and attaching"
 	}
@@ -264,25 +290,58 @@ func (l *live) poll(continued <-chan os.Signal) {
 func (l *live) add(a *aggregation, s *trace.Snapshot) *trace.Snapshot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	total := *s
-	if before := l.total[a]; before != nil {
-		total.Start = before.Start
-		total.Overflow += before.Overflow
-		total.Other = merged(before.Other, s.Other)
-		total.Rows = slices.Concat(before.Rows, s.Rows)
+	rows := l.tables[a]
+	if rows == nil {
+		rows = &liveRows{}
+		l.tables[a] = rows
 	}
-	all := total.Merge(rowKey)
-	if limit := a.MaxKeys; len(all.Rows) > limit {
+	rows.total = together(a.MaxKeys, rows.total, s)
+	last := len(rows.parts) - 1
+	if last >= 0 && s.Time.Sub(rows.parts[last].Start) <= minutePart {
+		rows.parts = append(rows.parts[:last:last], together(a.MaxKeys, rows.parts[last], s))
+	} else {
+		rows.parts = append(slices.Clip(rows.parts), s)
+	}
+	for s.Time.Sub(rows.parts[0].Start) > minute+minutePart {
+		rows.parts = rows.parts[1:]
+	}
+	if !l.paused {
+		rows.visible = [windows][]*trace.Snapshot{{rows.total}, rows.parts, {s}}
+	}
+	return rows.total
+}
+
+// together returns one snapshot of several that follow each other, with as many
+// rows as there may be. Nil is left out.
+func together(limit int, parts ...*trace.Snapshot) *trace.Snapshot {
+	parts = slices.DeleteFunc(parts, func(s *trace.Snapshot) bool { return s == nil })
+	sum := *parts[len(parts)-1]
+	sum.Start, sum.Rows = parts[0].Start, nil
+	for i, s := range parts {
+		sum.Rows = append(sum.Rows, s.Rows...)
+		if i < len(parts)-1 {
+			sum.Overflow += s.Overflow
+			sum.Other = merged(s.Other, sum.Other)
+		}
+	}
+	all := sum.Merge(rowKey)
+	if len(all.Rows) > limit {
 		all = all.Top(limit)
 		for i := range all.Rows {
 			all.Rows[i].Partial = true // hits of this key may be in Other
 		}
 	}
-	l.total[a] = all
-	if !l.paused {
-		l.visible[a] = [2]*trace.Snapshot{all, s}
-	}
 	return all
+}
+
+// span says how much of the last minute there is.
+func (r *liveRows) span() string {
+	parts := r.visible[lastMinute]
+	if len(parts) == 0 {
+		return "last minute"
+	}
+	took := parts[len(parts)-1].Time.Sub(parts[0].Start)
+	return fmt.Sprintf("last %.0f s", took.Seconds())
 }
 
 // rowKey is equal for rows of equal keys.
@@ -298,8 +357,8 @@ func rowKey(row *trace.Row) string {
 func (l *live) isSilent() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, visible := range l.visible {
-		if len(rowsOf(visible[0])) > 0 {
+	for _, rows := range l.tables {
+		if all := rows.visible[sinceStart]; len(all) > 0 && len(rowsOf(all[0])) > 0 {
 			return false
 		}
 	}
@@ -324,9 +383,16 @@ func (l *live) draw(t *tracer) {
 	}
 	tables := t.printed()
 	a := tables[l.table%len(tables)]
-	s := l.visible[a][0]
-	if l.interval {
-		s = l.visible[a][1]
+	var s *trace.Snapshot
+	if rows := l.tables[a]; rows != nil {
+		l.minute = rows.span()
+		switch parts := rows.visible[l.window]; len(parts) {
+		case 0:
+		case 1:
+			s = parts[0]
+		default:
+			s = together(a.MaxKeys, slices.Clone(parts)...)
+		}
 	}
 	if s == nil {
 		l.show()
@@ -418,10 +484,7 @@ func (l *live) show() {
 	if l.typing {
 		status = "/" + l.filter
 	}
-	state := "since the start"
-	if l.interval {
-		state = "each interval"
-	}
+	state := [windows]string{"since the start", l.minute, "each interval"}[l.window]
 	if l.paused {
 		state += ", paused"
 	}
@@ -429,7 +492,11 @@ func (l *live) show() {
 	put(max(0, width-len(state)), height-2, state, plain)
 	put(0, 0, string(title[:min(width, len(title))]), plain.Bold(true))
 	put(0, 1, string(title[min(width, len(title)):]), plain.Bold(true))
-	put(0, height-1, liveKeys, plain.Reverse(true))
+	keys := liveKeys
+	if width < len(keys) {
+		keys = narrowKeys
+	}
+	put(0, height-1, keys, plain.Reverse(true))
 	l.screen.Show()
 }
 
@@ -474,7 +541,7 @@ func (l *live) key(t *tracer, event *tcell.EventKey) {
 	case event.Key() == tcell.KeyEnter && l.rows == nil && l.shown != nil:
 		l.status = "this is the last level: esc goes back"
 	case r == 'i':
-		l.interval = !l.interval
+		l.window = (l.window + 1) % windows
 	case r == 'p':
 		l.paused = !l.paused
 	case r == '/':

@@ -5,10 +5,12 @@ package main
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gdamore/tcell/v2"
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -165,6 +167,85 @@ func TestTablesOfLargeNumbersFitTheTerminal(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// The window of --live has the hits of the last minute, and little more.
+func TestLiveHasTheLastMinute(t *testing.T) {
+	a := &aggregation{Aggregation: trace.Aggregation{MaxKeys: 2}}
+	l := &live{tables: make(map[*aggregation]*liveRows)}
+	began := time.Unix(1e9, 0)
+	const step = 300 * time.Millisecond
+	total := uint64(0)
+	for n := range 700 {
+		s := &trace.Snapshot{Start: began.Add(time.Duration(n) * step),
+			Time: began.Add(time.Duration(n+1) * step), By: []string{"tid"},
+			Rows: []trace.Row{{Keys: []trace.Value{trace.ValueOf(uint64(n / 500))}, Count: 1}}}
+		total++
+		qt.Assert(t, qt.Equals(l.add(a, s).Rows[0].Count, min(total, 500)))
+		rows := l.tables[a]
+		of := together(a.MaxKeys, slices.Clone(rows.visible[lastMinute])...)
+		took, hits := of.Time.Sub(of.Start), uint64(0)
+		for _, row := range of.Rows {
+			hits += row.Count
+		}
+		qt.Assert(t, qt.Equals(time.Duration(hits)*step, took), qt.Commentf("step %d", n))
+		all := s.Time.Sub(began)
+		qt.Assert(t, qt.IsTrue(took >= min(all, minute) && took <= min(all, minute+minutePart)),
+			qt.Commentf("%v of %v", took, all))
+		qt.Assert(t, qt.IsTrue(len(rows.parts) <= 15), qt.Commentf("%d", len(rows.parts)))
+	}
+	qt.Check(t, qt.HasLen(l.tables[a].visible[lastInterval], 1))
+	l.paused = true
+	before := l.tables[a].visible
+	l.add(a, &trace.Snapshot{Start: began.Add(700 * step), Time: began.Add(701 * step)})
+	qt.Check(t, qt.IsTrue(slices.Equal(l.tables[a].visible[lastMinute], before[lastMinute])))
+}
+
+// The keys are whole on a narrow terminal, and each window says what it is.
+func TestLiveOnNarrowTerminals(t *testing.T) {
+	for _, width := range []int{60, 80, 120} {
+		screen := tcell.NewSimulationScreen("UTF-8")
+		qt.Assert(t, qt.IsNil(screen.Init()))
+		screen.SetSize(width, 12)
+		o := &options{}
+		tr := &tracer{prepared: prepared{options: o, targets: newTargets(o)}}
+		a := &aggregation{kind: kindSum, title: "sum of arg0", Aggregation: trace.Aggregation{
+			Sum: true, Max: true, Histogram: &trace.Histogram{}, By: []string{"query"}, MaxKeys: 10}}
+		tr.asked = []*aggregation{a}
+		l := &live{screen: screen, open: true, title: "usdttrace --live", status: "watching 1 site (Ctrl-C ends)",
+			tables: make(map[*aggregation]*liveRows)}
+		shown := func() (all []string) {
+			cells, columns, rows := screen.GetContents()
+			qt.Assert(t, qt.Equals(columns, width))
+			for y := range rows {
+				line := ""
+				for _, cell := range cells[y*width:][:width] {
+					line += string(cell.Runes)
+				}
+				all = append(all, strings.TrimRight(line, " "))
+			}
+			return all
+		}
+		now := time.Unix(1e9, 0)
+		for n := range 3 {
+			l.add(a, &trace.Snapshot{Start: now.Add(time.Duration(n) * time.Second),
+				Time: now.Add(time.Duration(n+1) * time.Second), By: a.By, Rows: []trace.Row{{Count: 123_456,
+					Sum: trace.ValueOf(uint64(123_456_789)), Max: trace.ValueOf(uint64(654_321)),
+					Keys: []trace.Value{trace.ValueOf(strings.Repeat("select ", 30))}}}})
+		}
+		l.sort = "p99"
+		for _, want := range []struct{ state, count string }{{"since the start", "370368"}, {"last 3 s", "370368"},
+			{"each interval", "123456"}} {
+			l.draw(tr)
+			lines := shown()
+			qt.Check(t, qt.Matches(lines[2], `QUERY +COUNT.* P99 .*TOTAL .*`), qt.Commentf("%d", width))
+			qt.Check(t, qt.Matches(lines[3], `select.* `+want.count+` .*100.0%.*`))
+			qt.Check(t, qt.Matches(lines[10], `watching 1 site \(Ctrl-C ends\) .*`+want.state))
+			qt.Check(t, qt.Matches(lines[11], `enter .* i window .* q quit`))
+			l.key(tr, tcell.NewEventKey(tcell.KeyRune, 'i', 0))
+		}
+		screen.Fini()
 	}
 }
 

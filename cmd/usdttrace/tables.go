@@ -351,7 +351,8 @@ func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
 // fitTable writes a table that is no wider than the terminal, as far as
 // possible: first texts are cut, then bars get shorter, then quantiles are left
-// out, then texts are cut further, and other columns left out.
+// out, then texts are cut further, and other columns left out. The column that
+// rows are sorted by stays.
 func (p *textPrinter) fitTable(b *strings.Builder, lines [][]terminal.Cell) {
 	bars, least := barWidth, leastText
 	dispensable := []string{"P90", "P50", "P99", "", "RATE", "MAX", "AVERAGE"} // "": of texts
@@ -362,7 +363,9 @@ func (p *textPrinter) fitTable(b *strings.Builder, lines [][]terminal.Cell) {
 			over += width
 		}
 		room := 0
-		if len(widths) > len(lines[0]) { // bars have no title
+		// Bars have no title, and leave the room to texts that are cut further.
+		hasBars := len(widths) > len(lines[0]) && least > narrowText
+		if hasBars {
 			over += barWidth
 			room = barWidth
 		}
@@ -379,7 +382,7 @@ func (p *textPrinter) fitTable(b *strings.Builder, lines [][]terminal.Cell) {
 			}
 			widths[longest]--
 		}
-		if bars = barWidth - max(over, 0); bars < leastBar {
+		if bars = barWidth - max(over, 0); bars < leastBar || !hasBars {
 			bars = 0
 		}
 		if over <= room || len(dispensable) == 0 {
@@ -395,8 +398,9 @@ func (p *textPrinter) fitTable(b *strings.Builder, lines [][]terminal.Cell) {
 			continue
 		}
 		i := slices.Index(lines[0], right(dispensable[0]))
+		isSorted := strings.EqualFold(dispensable[0], p.tracer.options.sort)
 		for n := range lines {
-			if i >= 0 {
+			if i >= 0 && !isSorted {
 				lines[n] = slices.Delete(lines[n], i, i+1)
 			}
 		}
