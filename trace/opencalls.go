@@ -347,12 +347,12 @@ func (o *openCalls) lockedTakeExits(s *Session) error {
 	for _, l := range s.latencies {
 		var err error
 		if few := 1 << 12; l.ByThread() && len(exits)*len(t.pairs) < few {
-			var stack [bpfgen.CallsSize]byte
+			var stack []byte
 			for thread, exit := range exits {
 				for pair := range t.pairs {
 					key := [2]uint64{thread, uint64(pair)}
 					if l.calls.Lookup(&key, &stack) == nil {
-						err = cmp.Or(err, t.take(l, key, stack[:], exit))
+						err = cmp.Or(err, t.take(l, key, stack, exit))
 					}
 				}
 			}

@@ -213,7 +213,8 @@ func TestLiveOnNarrowTerminals(t *testing.T) {
 		a := &aggregation{kind: kindSum, title: "sum of arg0", Aggregation: trace.Aggregation{
 			Sum: true, Max: true, Histogram: &trace.Histogram{}, By: []string{"query"}, MaxKeys: 10}}
 		tr.asked = []*aggregation{a}
-		l := &live{screen: screen, open: true, title: "usdttrace --live", status: "watching 1 site (Ctrl-C ends)",
+		l := &live{screen: screen, open: true, title: "usdttrace --live",
+			status: "watching 1 site (Ctrl-C ends)",
 			tables: make(map[*aggregation]*liveRows)}
 		shown := func() (all []string) {
 			cells, columns, rows := screen.GetContents()
@@ -235,8 +236,8 @@ func TestLiveOnNarrowTerminals(t *testing.T) {
 					Keys: []trace.Value{trace.ValueOf(strings.Repeat("select ", 30))}}}})
 		}
 		l.sort = "p99"
-		for _, want := range []struct{ state, count string }{{"since the start", "370368"}, {"last 3 s", "370368"},
-			{"each interval", "123456"}} {
+		for _, want := range []struct{ state, count string }{{"since the start", "370368"},
+			{"last 3 s", "370368"}, {"each interval", "123456"}} {
 			l.draw(tr)
 			lines := shown()
 			qt.Check(t, qt.Matches(lines[2], `QUERY +COUNT.* P99 .*TOTAL .*`), qt.Commentf("%d", width))
