@@ -314,6 +314,12 @@ func (s *definition) parseKey(
 		return t, errTermOfSpan(source, t)
 	}
 	if t.Source == expr.Calls {
+		if l != nil && t.Name != "" && s.opts.Definitions != nil && !l.hasArgument(t.Name) {
+			if text, other := s.opts.defined(t.Name, s.opts.known().Patterns(l.pair)); other && !text {
+				return t, &expr.SyntaxError{Expression: source, Offset: t.Offset,
+					Message: "a text is expected, by which calls are named"}
+			}
+		}
 		name := t
 		name.Source, name.Max, name.Offset, name.Start = expr.String, cmp.Or(t.Max, defaultKeyText), 0, false
 		return expr.Term{Source: t.Source}, l.nest(&name)

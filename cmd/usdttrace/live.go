@@ -658,6 +658,7 @@ func (o *options) commandLine() string {
 	add(o.hist != "", "--hist", o.hist)
 	if o.latency != nil {
 		add(true, "--latency", o.latency.Pair)
+		add(o.self, "--self", "")
 	}
 	add(len(o.by) > 0, "--by", strings.Join(o.by, ","))
 	add(o.where != "", "--where", o.where)
