@@ -314,15 +314,7 @@ func (s *definition) parseKey(
 		return t, errTermOfSpan(source, t)
 	}
 	if t.Source == expr.Calls {
-		if l != nil && t.Name != "" && s.opts.Definitions != nil && !l.hasArgument(t.Name) {
-			if text, other := s.opts.defined(t.Name, s.opts.known().Patterns(l.pair)); other && !text {
-				return t, &expr.SyntaxError{Expression: source, Offset: t.Offset,
-					Message: "a text is expected, by which calls are named"}
-			}
-		}
-		name := t
-		name.Source, name.Max, name.Offset, name.Start = expr.String, cmp.Or(t.Max, defaultKeyText), 0, false
-		return expr.Term{Source: t.Source}, l.nest(&name)
+		return s.parseCalls(source, t, l)
 	}
 	t.Start = t.Start || l.hasArgument(t.Name)
 	if t.Source == expr.Argument && t.Name != "" && !t.HasMask && s.opts.Definitions != nil {
@@ -355,6 +347,19 @@ func (s *definition) parseKey(
 		}
 	}
 	return t, nil
+}
+
+// parseCalls parses what calls(...) has, the text that names a call.
+func (s *definition) parseCalls(source string, t expr.Term, l *latency) (expr.Term, error) {
+	if l != nil && t.Name != "" && s.opts.Definitions != nil && !l.hasArgument(t.Name) {
+		if text, other := s.opts.defined(t.Name, s.opts.known().Patterns(l.pair)); other && !text {
+			return t, &expr.SyntaxError{Expression: source, Offset: t.Offset,
+				Message: "a text is expected, by which calls are named"}
+		}
+	}
+	name := t
+	name.Source, name.Max, name.Offset, name.Start = expr.String, cmp.Or(t.Max, defaultKeyText), 0, false
+	return expr.Term{Source: t.Source}, l.nest(&name)
 }
 
 func errTermOfSpan(source string, t expr.Term) error {
