@@ -32,6 +32,7 @@
 //	lossless.go    how fast they may come
 //	print.go       events printed by a command
 //	watch.go       following thousands of processes
+//	application.go what tracing costs PostgreSQL and Python
 //
 // compare.go takes the turns and computes the ratios, synth.go writes the
 // files, peer.go runs the programs of peers/, which are in C and Python.
@@ -178,6 +179,6 @@ func timed(work func() error) (float64, error) {
 func rows() []row {
 	return slices.Concat(
 		listRows(), toolRows(), attachRows(), detachRows(), hitRows(),
-		callRows(), fireRows(), deliverRows(), losslessRows(), printRows(), watchRows(),
+		callRows(), fireRows(), deliverRows(), losslessRows(), printRows(), watchRows(), applicationRows(),
 	)
 }
