@@ -65,7 +65,7 @@ type Follower[A any] struct {
 	unanswered deadline.Unanswered
 
 	// following is held while changes are followed. It guards what comes next.
-	following inTurns
+	following deadline.InTurns
 	files     map[procfs.FileID]*file[A]              // that processes map, or that linger
 	refused   map[procfs.FileID]*procwatch.CachedFile // too large to be opened again
 	attached  map[spot]*attachment[A]
@@ -79,13 +79,6 @@ type Follower[A any] struct {
 	waits     *time.Timer // tries again what waits for time
 	ready     *time.Timer // tries again what is starting
 }
-
-// inTurns is a lock that goroutines get in the order in which they ask for it.
-// It holds a value while it is locked.
-type inTurns chan struct{}
-
-func (l inTurns) Lock()   { l <- struct{}{} }
-func (l inTurns) Unlock() { <-l }
 
 // file is a file that a process maps, or did until a moment ago.
 type file[A any] struct {
@@ -123,7 +116,7 @@ func New[A any](driver Driver[A], opts Options, patterns ...elfnote.Pattern) (*F
 	f := &Follower[A]{
 		driver: driver, opts: opts, patience: deadline.File,
 		unanswered: deadline.Unanswered{Most: maxBlocked},
-		following:  make(inTurns, 1),
+		following:  deadline.NewInTurns(),
 		files:      make(map[procfs.FileID]*file[A]),
 		refused:    make(map[procfs.FileID]*procwatch.CachedFile),
 		attached:   make(map[spot]*attachment[A]),

@@ -65,7 +65,9 @@ func (w *Watcher) sync(ctx context.Context, pids []int, reason why) (took time.D
 	if len(pids) == 0 {
 		return 0, nil
 	}
-	w.scanning.Lock()
+	if err := w.scanning.LockWhile(ctx); err != nil {
+		return 0, err
+	}
 	defer w.scanning.Unlock()
 	if w.IsStopped() {
 		return 0, errClosed

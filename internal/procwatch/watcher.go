@@ -90,7 +90,7 @@ type Watcher struct {
 	seed    maphash.Seed
 
 	// scanning is held while processes are scanned and the handler runs.
-	scanning sync.Mutex
+	scanning deadline.InTurns
 	// procDir is the directory of the file system. It stays open, so that
 	// processes can be listed without a free descriptor.
 	procDir  *os.File
@@ -133,6 +133,7 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 		cache:    newCache(patterns...),
 		source:   openEventSource,
 		patience: deadline.File,
+		scanning: deadline.NewInTurns(),
 		due:      make(chan struct{}, 1),
 		views:    sync.Pool{New: newView},
 		seed:     maphash.MakeSeed(),
@@ -214,7 +215,9 @@ func (w *Watcher) SyncAll(ctx context.Context) error {
 
 // syncAll is SyncAll. If it reports, the handler gets the error, too.
 func (w *Watcher) syncAll(ctx context.Context, reports bool) error {
-	w.scanning.Lock()
+	if err := w.scanning.LockWhile(ctx); err != nil {
+		return err
+	}
 	defer w.scanning.Unlock()
 	if w.IsStopped() {
 		return errClosed
