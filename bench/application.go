@@ -25,7 +25,7 @@ const (
 	ofPeer    = "bpftrace, two probes and a histogram"
 )
 
-// applicationRows measure what tracing costs the application: each contestant is
+// applicationRows measure what tracing costs the application. Each contestant is
 // a way to ask, and what is measured is the application's own time.
 func applicationRows() []row {
 	goals := []goal{{Of: twoProbes, Than: ofPeer, Times: 1}}
