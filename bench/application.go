@@ -25,8 +25,8 @@ const (
 	ofPeer    = "bpftrace, two probes and a histogram"
 )
 
-// applicationRows measure what tracing costs the application. Each contestant is
-// a way to ask, and what is measured is the application's own time.
+// applicationRows measure what tracing costs the application. Each contestant
+// is a way to ask, and what is measured is the application's own time.
 func applicationRows() []row {
 	goals := []goal{{Of: twoProbes, Than: ofPeer, Times: 1}}
 	pgbench := func(name, title string, arguments ...string) row {
