@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package defs reads the definitions of providers, and finds pairs of probes
-// and calls. Package providers documents their language, and has the part of
-// this package that is for users.
+// Package defs lists the probes of a file, reads the definitions of providers,
+// and finds pairs of probes and calls. Package providers documents their
+// language, and has the part of this package that is for users.
 package defs
 
 import (
