@@ -44,7 +44,8 @@ func parseStat(text []byte) (Stat, error) {
 	rest := text[end+1:]
 
 	numbers := [...]*uint64{4: &s.Parent, 10: &s.MinorFaults, 12: &s.MajorFaults,
-		14: &s.UserTime, 15: &s.SystemTime, 20: &s.Threads, 22: &s.StartTime, 23: &s.Size, 26: &s.StartCode, 28: &s.StartStack}
+		14: &s.UserTime, 15: &s.SystemTime,
+		20: &s.Threads, 22: &s.StartTime, 23: &s.Size, 26: &s.StartCode, 28: &s.StartStack}
 	for field := 3; field < len(numbers); field++ {
 		for len(rest) > 0 && rest[0] == ' ' {
 			rest = rest[1:]

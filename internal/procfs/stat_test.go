@@ -20,7 +20,8 @@ func TestParseStat(t *testing.T) {
 	qt.Check(t, qt.Equals(string(s.Command), "bash"))
 	s.Command = nil
 	want := Stat{
-		State: 'S', Parent: 6931, MinorFaults: 1523, MajorFaults: 3, UserTime: 1, SystemTime: 2, Threads: 2, StartTime: 5678901,
+		State: 'S', Parent: 6931, MinorFaults: 1523, MajorFaults: 3, UserTime: 1, SystemTime: 2,
+		Threads: 2, StartTime: 5678901,
 		Size: 8007680, StartCode: 94315812741120, StartStack: 140724603453440,
 	}
 	qt.Check(t, qt.IsTrue(equalStat(s, want)), qt.Commentf("%+v", s))
