@@ -65,18 +65,23 @@ func (l *lister) table(list *listing) {
 	}
 	left, right := terminal.Left, terminal.Right
 	terminal.WriteTable(l.out, func(yield func([]terminal.Cell) bool) {
-		more := yield([]terminal.Cell{left("PROVIDER"), left("NAME"), right("SITES"),
-			left("LOCATION"), left("SEMAPHORE"), left("ARGUMENTS")})
+		// All lines use the same cells: touching new memory for each took
+		// longer than listing libjvm.
+		cells := []terminal.Cell{left("PROVIDER"), left("NAME"), right("SITES"),
+			left("LOCATION"), left("SEMAPHORE"), left("ARGUMENTS")}
+		more := yield(cells)
 		for i := 0; more && i < len(list.probes); i++ {
 			p := &list.probes[i]
 			semaphore := "-"
 			if p.Sites[0].Semaphore != 0 {
-				semaphore = fmt.Sprintf("%#x", p.Sites[0].Semaphore)
+				semaphore = "0x" + strconv.FormatUint(p.Sites[0].Semaphore, 16)
 			}
-			more = yield([]terminal.Cell{left(shown(p.Provider, maxCell)),
-				left(shown(p.Name, maxCell)), right(strconv.Itoa(len(p.Sites))),
-				left(fmt.Sprintf("%#x", p.Sites[0].Location)), left(semaphore),
-				left(argumentsOf(p))})
+			for i, text := range [...]string{shown(p.Provider, maxCell), shown(p.Name, maxCell),
+				strconv.Itoa(len(p.Sites)), "0x" + strconv.FormatUint(p.Sites[0].Location, 16),
+				semaphore, argumentsOf(p)} {
+				cells[i].Text = text
+			}
+			more = yield(cells)
 		}
 	}, nil)
 }

@@ -7,7 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -88,13 +88,18 @@ func elsewhere(path string, patterns []elfnote.Pattern) (other, relation string)
 	return "", ""
 }
 
-var commonLibrary = regexp.MustCompile(`^(ld-|lib(c|m|pthread|dl|stdc\+\+|gcc_s)\.)`)
+// isCommon reports whether nearly every program is linked with a library.
+func isCommon(library string) bool {
+	name, _, _ := strings.Cut(filepath.Base(library), ".")
+	return strings.HasPrefix(name, "ld-") || slices.Contains(
+		[]string{"libc", "libm", "libpthread", "libdl", "libstdc++", "libgcc_s"}, name)
+}
 
 // linkedWith divides the libraries that a program is linked with into its own
 // and those of nearly every program, which the user does not mean.
 func linkedWith(path string) (own, common []string) {
 	for _, library := range Linked(path) {
-		if commonLibrary.MatchString(filepath.Base(library)) {
+		if isCommon(library) {
 			common = append(common, library)
 		} else {
 			own = append(own, library)

@@ -18,7 +18,6 @@
 package terminal
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -86,9 +85,6 @@ func Columns(s string) int {
 	return utf8.RuneCountInString(s)
 }
 
-// whole matches the beginning of a text up to an escape that is cut.
-var whole = regexp.MustCompile(`^(?s:[^\\]|\\x..|\\u.{4}|\\U.{8}|\\[^xuU])*`)
-
 // Cut returns a text of at most this many columns: a longer one ends in "...".
 // An escape of [Escape] is kept or cut as a whole.
 func Cut(s string, columns int) string {
@@ -97,7 +93,18 @@ func Cut(s string, columns int) string {
 	}
 	const dots = "..."
 	cut := string([]rune(s)[:max(columns-len(dots), 0)])
-	return whole.FindString(cut) + dots[:min(columns, len(dots))]
+	end := 0
+	for length := 0; end+length <= len(cut); {
+		end += length
+		length = 1
+		if escape := cut[end:]; strings.HasPrefix(escape, `\`) {
+			length = 2
+			if len(escape) > 1 {
+				length += map[byte]int{'x': 2, 'u': 4, 'U': 8}[escape[1]]
+			}
+		}
+	}
+	return cut[:end] + dots[:min(columns, len(dots))]
 }
 
 // Wrap returns a text with line breaks in place of blanks: lines have at

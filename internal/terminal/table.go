@@ -5,7 +5,6 @@ package terminal
 import (
 	"io"
 	"iter"
-	"strings"
 )
 
 // Cell is text in a column of a table, or a bar.
@@ -37,28 +36,36 @@ func Widths(lines iter.Seq[[]Cell]) (widths []int) {
 // leaves them out.
 func WriteTable(w io.Writer, lines iter.Seq[[]Cell], bar func(part float64) string) {
 	widths := Widths(lines)
+	var b []byte // of a line
 	for line := range lines {
-		var b strings.Builder
+		b = b[:0]
 		for i, c := range line {
 			if c.Bar > 0 && bar == nil {
 				continue
 			}
 			if i > 0 {
-				b.WriteString("  ")
+				b = append(b, "  "...)
 			}
-			blanks := strings.Repeat(" ", widths[i]-Columns(c.Text))
-			switch {
-			case c.Bar > 0:
-				b.WriteString(bar(c.Bar))
-			case c.Right:
-				b.WriteString(blanks + c.Text)
-			case i == len(line)-1:
-				b.WriteString(c.Text)
-			default:
-				b.WriteString(c.Text + blanks)
+			blanks := widths[i] - Columns(c.Text)
+			if c.Bar > 0 {
+				b = append(b, bar(c.Bar)...)
+				continue
+			}
+			if c.Right {
+				b = appendBlanks(b, blanks)
+			}
+			b = append(b, c.Text...)
+			if !c.Right && i < len(line)-1 {
+				b = appendBlanks(b, blanks)
 			}
 		}
-		b.WriteByte('\n')
-		io.WriteString(w, b.String()) // a writer with a buffer keeps the error
+		w.Write(append(b, '\n')) // a writer with a buffer keeps the error
 	}
+}
+
+func appendBlanks(b []byte, n int) []byte {
+	for range n {
+		b = append(b, ' ')
+	}
+	return b
 }
