@@ -36,7 +36,7 @@ func attachRows() []row {
 			prepare: func(e *env) ([]contestant, error) { return e.attachers(file) },
 		}
 	}
-	return []row{attach(1, 4), attach(100, 2.5), attach(10_000, 1.4)}
+	return []row{attach(1, 3.5), attach(100, 2), attach(10_000, 1.3)}
 }
 
 // attachers returns the contestants that attach a program to all sites of the

@@ -31,7 +31,7 @@ func listRows() []row {
 		title:  "list the probes of libjvm, one open to close, in process",
 		rounds: 60,
 		times:  100,
-		goals:  []goal{{ours, byDebugELF, 1.1}, {ours, byPread, 2.5}},
+		goals:  []goal{{ours, byDebugELF, 1.1}, {ours, byPread, 2.5}, {ours, byLibelf, 1.5}},
 		prepare: func(e *env) ([]contestant, error) {
 			path, err := libjvm()
 			return e.listers(path), err
@@ -40,7 +40,7 @@ func listRows() []row {
 		name:   "list/100000",
 		title:  fmt.Sprintf("list a file of %d sites", manySites),
 		rounds: 30,
-		goals:  []goal{{ours, byLibelf, 1.5}},
+		goals:  []goal{{ours, byLibelf, 1.2}},
 		prepare: func(e *env) ([]contestant, error) {
 			path, err := e.synthetic(
 				syntheticFile{Sites: manySites, Probes: manySites / 100, Specs: 200})
@@ -122,7 +122,7 @@ func toolRows() []row {
 		title:   "list the probes of libjvm by a whole process: peak of resident memory",
 		unit:    inBytes,
 		rounds:  5,
-		goals:   []goal{{byUsdtlist, byBpftrace, 0.1}},
+		goals:   []goal{{byUsdtlist, byReadelf, 1.5}, {byUsdtlist, byBpftrace, 0.1}}, // 1.5 are 4 MB
 		prepare: func(e *env) ([]contestant, error) { return e.tools(inBytes) },
 	}, {
 		name:    "tool/tree",

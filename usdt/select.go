@@ -54,9 +54,14 @@ func Select(target Target, patterns ...elfnote.Pattern) (*Selection, error) {
 	return s, nil
 }
 
+// sitesTogether is the number of sites that are found before others get memory
+// of their own.
+const sitesTogether = 1024
+
 func (s *Selection) find(patterns []elfnote.Pattern) error {
 	usable := false
 	count := 0                            // of the sites that match
+	var full [][]Site                     // so that many sites are copied once, and not at each growth
 	var firstMalformed *elffile.NoteError // of any probe
 	for site, err := range s.opened.sites {
 		if err != nil {
@@ -85,15 +90,17 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 		if s.maxSites > 0 && count > s.maxSites {
 			continue // they are counted only
 		}
-		if n := len(s.sites); n == cap(s.sites) {
-			s.sites = slices.Grow(s.sites, n+1) // twice as many: append adds a quarter, and copies more
+		if n := len(s.sites); n == sitesTogether {
+			full, s.sites = append(full, s.sites), make([]Site, 0, sitesTogether)
+		} else if n == cap(s.sites) {
+			s.sites = slices.Grow(s.sites, min(n+1, sitesTogether-n))
 		}
 		if s.watched { // a session may hold it for long, and not those between
 			copyStrings(&site, s.sites)
 		}
 		s.sites = append(s.sites, Site{Site: site, Instruction: site.Location})
 	}
-	s.sites = slices.Clone(s.sites) // without the rest of the room
+	s.sites = slices.Concat(append(full, s.sites)...) // without the rest of the room
 	if s.maxSites > 0 && count > s.maxSites {
 		return s.tooMany("sites", s.maxSites, count)
 	}
