@@ -415,6 +415,7 @@ int main(int argc, char **argv)
 		gousdt_statement = "web";
 		if (fgets(line, sizeof(line), stdin))
 			DTRACE_PROBE2(gousdt_calls, left__start, 1L, "one at a time");
+		gousdt_statement = "web, later";
 		printf("ok\n");
 		fflush(stdout);
 		if (fgets(line, sizeof(line), stdin))

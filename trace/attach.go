@@ -17,6 +17,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/defs"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/tracing"
@@ -427,6 +428,8 @@ type siteKind struct {
 	definition *defs.Probe     // nil if there is none
 	call       *defs.Pair      // the call of several probes that starts here, or nil
 	done       *defs.FileProbe // the usual end of a call that starts here and may fail, or nil
+	later      []laterRead     // what is read again of a call that goes on
+	mapped     procfs.FileID   // the file, if there are some
 
 	// Of the code, which is not kept: whether there is any, and whether it is
 	// for starts or ends of calls.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -34,6 +35,14 @@ import (
 // their thread or process has ended, if they have failed (see [Event.Failed]),
 // or if their probes are not attached any more.
 //
+// If texts of variables of the program, or of members behind these, are
+// captured, an event has the Site of its Start, and as Args those of the Start
+// with the texts that the variables lead to now. These are read from the memory
+// of the process, on 64-bit machines whose lowest byte is first, and are
+// Unreadable if they change meanwhile or that takes longer than a second. A
+// text that the program has freed without changing the variable may be another
+// one.
+//
 // The events have a Start, an [Event.Pair], and as Duration the time since the
 // start. Start has the same fields as for a call that has ended. If only an
 // aggregation measures the call, and Spans do not, Start has no Site and no
@@ -46,6 +55,7 @@ import (
 func (s *Session) OpenCalls(longer time.Duration) ([]*Event, error) {
 	pairs := s.namedPairs()
 	var open []*Event
+	var again []goingCall // what is read again of them
 	err := s.use(func() (err error) {
 		s.openCalls.takeExits(s)
 		decoder := newDecoder(&s.sites, false)
@@ -67,20 +77,59 @@ func (s *Session) OpenCalls(longer time.Duration) ([]*Event, error) {
 					if c.Start, err = s.openStart(decoder, l, key, &of, &call, nil); err != nil {
 						return err
 					}
-					if c.Start != nil && l.has(key, call) {
-						open = append(open, c)
+					if c.Start == nil || !l.has(key, call) {
+						continue
 					}
+					if site := c.Start.Site; site != nil && len(site.later) > 0 && s.plan.Kernel.PIDs == nil {
+						again = append(again, goingCall{c, l, key, call})
+						continue
+					}
+					open = append(open, c)
 				}
 				return nil
 			}); err != nil {
 				return err
 			}
 		}
+		open = append(open, readAllNow(again)...)
 		return nil
 	})
 	open = append(open, s.before.open(s, longer)...)
 	slices.SortFunc(open, func(a, b *Event) int { return cmp.Compare(b.Duration, a.Duration) })
 	return open, err
+}
+
+// goingCall is a call that goes on, and where it is.
+type goingCall struct {
+	*Event
+	latency *latency
+	key     [2]uint64
+	call    bpfgen.OpenCall
+}
+
+// readAllNow returns the calls that still go on after their captured texts have
+// been read again. These are unreadable where that takes too long.
+func readAllNow(calls []goingCall) (open []*Event) {
+	read := make([][]Value, len(calls))
+	if !deadline.One(context.Background(), beforePatience, func() {
+		for i, c := range calls {
+			read[i] = readNow(c.Start.PID, c.Start.Site, c.Start.Args)
+		}
+	}, nil) {
+		read = nil
+	}
+	for i, c := range calls {
+		if !c.latency.has(c.key, c.call) {
+			continue
+		}
+		if c.Site = c.Start.Site; read != nil {
+			c.Args = read[i]
+		} else {
+			c.Args = readNow(0, c.Site, c.Start.Args)
+		}
+		open = append(open, c.Event)
+	}
+	return open
 }
 
 func (s *Session) namedPairs() map[uint32]defs.Pair {
@@ -504,7 +553,7 @@ type callBefore struct {
 type programVariables struct {
 	condition *expr.Node
 	symbols   map[string]elf.Symbol // of the variables
-	argument  string                // the variable that is the first argument
+	argument  string                // the variable that is the first argument, or ""
 	getter    uint64                // the address of a function that returns when the call began, or 0
 	machine   elf.Machine
 }
@@ -541,12 +590,17 @@ func (s *Session) lookBefore(a *Attachment, w *work) {
 				find(name)
 			}
 		})
-		if find(v.argument); err != nil || w.elf.Header().Class != elf.ELFCLASS64 {
+		if v.argument != "" {
+			find(v.argument)
+		}
+		if err != nil || w.elf.Header().Class != elf.ELFCLASS64 {
 			continue // of another version
 		}
 		v.condition = node
 		if symbol, err := w.elf.Symbol(open.Name); err == nil {
 			v.getter = symbol.Value
+		} else if v.argument == "" {
+			continue
 		}
 		own, err := procfs.IdentifyFile(file)
 		pids := []int{a.process.PID}
@@ -566,31 +620,126 @@ func (s *Session) lookBefore(a *Attachment, w *work) {
 
 // lookAt adds the call that a process is in, if it maps the file.
 func (b *callsBefore) lookAt(c callBefore, own procfs.FileID) {
-	files, _ := procfs.Files(procfs.NewFS(""), c.pid)
+	var mapped bool
+	if c.bias, mapped = biasOf(c.pid, c.site, own); !mapped {
+		return
+	}
+	now, ok := readClocks()
+	if argument, stamp, _, open := c.look(); open && ok {
+		c.argument, c.stamp, c.began = argument, stamp, now.monotonic
+		if stamp != 0 {
+			c.began = time.Duration(int64(stamp)*1000 + timestampEpoch - now.wall)
+		}
+		b.mu.Lock()
+		if len(b.calls) < maxBefore {
+			b.calls = append(b.calls, c)
+		}
+		b.mu.Unlock()
+	}
+}
+
+// biasOf returns what a process has added to the addresses of a site's file.
+func biasOf(pid int, site *Site, own procfs.FileID) (bias uint64, mapped bool) {
+	files, _ := procfs.Files(procfs.NewFS(""), pid)
 	for _, file := range files {
 		if id, err := file.Identify(); err != nil || !id.MayBe(own) {
 			continue
 		}
 		for _, m := range file.Mappings {
-			if c.site.Offset < m.Offset || c.site.Offset-m.Offset >= m.End-m.Start {
-				continue
+			if site.Offset >= m.Offset && site.Offset-m.Offset < m.End-m.Start {
+				return m.Start + site.Offset - m.Offset - site.Location, true
 			}
-			c.bias = m.Start + c.site.Offset - m.Offset - c.site.Location
-			now, ok := readClocks()
-			if argument, stamp, _, open := c.look(); open && ok {
-				c.argument, c.stamp, c.began = argument, stamp, now.monotonic
-				if stamp != 0 {
-					c.began = time.Duration(int64(stamp)*1000 + timestampEpoch - now.wall)
-				}
-				b.mu.Lock()
-				if len(b.calls) < maxBefore {
-					b.calls = append(b.calls, c)
-				}
-				b.mu.Unlock()
-			}
-			return
 		}
 	}
+	return 0, false
+}
+
+// laterRead is a captured variable, or a member behind one, that is read again
+// while a call goes on.
+type laterRead struct {
+	arg      int
+	variable uint64  // its address in the file
+	offsets  []int64 // see debuginfo.Member
+	max      int     // bytes of the text
+}
+
+// readLater has a captured text read again while a call goes on, unless the
+// program has it in a way that its memory is not read here.
+func (w *work) readLater(s *Site, arg int, c *parsedCapture, m debuginfo.Member) {
+	from, _, isMember := expr.CutMember(c.arg.Name)
+	name, ok := (&expr.Term{Name: from}).Global()
+	header := w.elf.Header()
+	if !ok || !c.Text || c.length != nil || isMember && (!m.Text || m.Array) ||
+		header.Class != elf.ELFCLASS64 || header.ByteOrder != binary.LittleEndian {
+		return
+	}
+	symbol, err := w.elf.Symbol(name)
+	if err != nil || symbol.Size != 8 || elf.ST_TYPE(symbol.Info) == elf.STT_TLS {
+		return
+	}
+	if s.mapped, err = procfs.IdentifyFile(w.elf.OSFile()); err == nil {
+		s.later = append(s.later, laterRead{arg, symbol.Value, m.Offsets, c.Max})
+	}
+}
+
+// readNow returns the arguments of a start with the captured texts that there
+// are now in the memory of a process. One that changes meanwhile is unreadable.
+func readNow(pid int, site *Site, start []Value) []Value {
+	args := slices.Clone(start)
+	bias, mapped := biasOf(pid, site, site.mapped)
+	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+	if err == nil {
+		defer memory.Close()
+	}
+	for _, r := range site.later {
+		v := &args[r.arg]
+		*v = Value{valueForm: v.valueForm, text: true}
+		v.state, v.dataState = valueUnreadable, noData
+		var pointer uint64
+		var text []byte
+		isSame := false
+		for try := 0; err == nil && mapped && !isSame && try < 3; try++ {
+			at, now, ok := r.read(memory, bias)
+			isSame = ok && try > 0 && at == pointer && bytes.Equal(now, text)
+			pointer, text = at, now
+		}
+		if !isSame {
+			continue
+		}
+		v.state, v.bits, v.dataState = valuePresent, pointer, dataUnreadable
+		if text != nil {
+			text, _, isWhole := bytes.Cut(text, []byte{0})
+			if v.setData(text, dataComplete); !isWhole {
+				v.setData(wholeText(text[:min(len(text), r.max)]), dataTruncated)
+			}
+		}
+	}
+	return args
+}
+
+// read reads the pointer to a text, and that, nil if it is not there.
+func (r *laterRead) read(memory *os.File, bias uint64) (pointer uint64, text []byte, ok bool) {
+	at := bias + r.variable
+	for i := 0; ; i++ {
+		var word [8]byte
+		if _, err := memory.ReadAt(word[:], int64(at)); err != nil {
+			return 0, nil, false
+		}
+		pointer = binary.LittleEndian.Uint64(word[:])
+		if i == len(r.offsets) {
+			break
+		}
+		at = pointer + uint64(r.offsets[i])
+	}
+	buffer := make([]byte, r.max+1)
+	n, _ := memory.ReadAt(buffer, int64(pointer))
+	if n == 0 {
+		return pointer, nil, true
+	}
+	if end := bytes.IndexByte(buffer[:n], 0); end >= 0 {
+		n = end + 1
+	}
+	return pointer, buffer[:n], true
 }
 
 // timestampEpoch is 2000-01-01 in nanoseconds of the wall clock.
@@ -617,7 +766,9 @@ func (c *callBefore) look() (argument, stamp uint64, text []byte, open bool) {
 		return read(c.bias+v.symbols[name].Value, v.symbols[name].Size)
 	}
 	open = holds(v.condition, variable)
-	argument = variable(v.argument)
+	if v.argument != "" {
+		argument = variable(v.argument)
+	}
 	if !readable || !open {
 		return 0, 0, nil, false
 	}
@@ -628,6 +779,9 @@ func (c *callBefore) look() (argument, stamp uint64, text []byte, open bool) {
 				stamp = read(at, 8)
 			}
 		}
+	}
+	if v.argument == "" { // its start alone tells it from the next one
+		return 0, stamp, nil, readable && stamp != 0
 	}
 	text = make([]byte, 1<<10)
 	n, _ := memory.ReadAt(text, int64(argument))
@@ -713,19 +867,31 @@ func (c *callBefore) event(text []byte, duration time.Duration, wall int64) *Eve
 	start := &Event{Monotonic: c.began, Time: time.Unix(0, int64(c.began)+wall), CPU: -1, Weight: 1,
 		Probe: c.site.call.Start.Provider + ":" + c.site.call.Start.Name, PID: c.pid, TID: c.pid}
 	start.Command, _ = commandSince(c.pid, 0, c.began)
-	if c.latency.Spans {
+	e := &Event{call: c.site.call, Start: start, Duration: duration}
+	unreadable := func(n int) {
+		for range n {
+			start.Args = append(start.Args, Value{valueForm: valueForm{state: valueUnreadable}})
+		}
+	}
+	if c.latency.Spans && c.program.argument == "" {
+		unreadable(c.site.own)
+	} else if c.latency.Spans {
 		text, _, isWhole := bytes.Cut(text, []byte{0})
-		start.Site = &Site{File: c.site.File, siteKind: c.site.siteKind}
-		start.Site.Provider, start.Site.Name = c.site.call.Start.Provider, c.site.call.Start.Name
 		query := ValueOf(c.argument)
 		query.text = true
 		if query.setData(text, dataComplete); !isWhole {
 			query.dataState = dataTruncated
 		}
 		start.Args = []Value{query}
-		for range c.site.own - 1 {
-			start.Args = append(start.Args, Value{valueForm: valueForm{state: valueUnreadable}})
+		unreadable(c.site.own - 1)
+	}
+	if c.latency.Spans {
+		start.Site = &Site{File: c.site.File, siteKind: c.site.siteKind}
+		start.Site.Provider, start.Site.Name = c.site.call.Start.Provider, c.site.call.Start.Name
+		if c.site.starts != nil && len(c.site.later) > 0 { // what was captured there is not known
+			unreadable(len(c.site.starts.known) - c.site.own)
+			e.Site, e.Args = start.Site, readNow(c.pid, c.site, start.Args)
 		}
 	}
-	return &Event{call: c.site.call, Start: start, Duration: duration}
+	return e
 }

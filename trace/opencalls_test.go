@@ -26,7 +26,8 @@ func TestOpenCalls(t *testing.T) {
 		s := newSession(t, &trace.SessionOptions{Mode: mode,
 			Events: &trace.EventOptions{
 				Spans: everyCall, StackDepth: 10,
-				StartStacks: true, Captures: []trace.Capture{{Arg: "arg1"}},
+				StartStacks: true, Captures: []trace.Capture{{Arg: "arg1"},
+					{Arg: "global.gousdt_statement", Max: 6}},
 			}})
 		path := copyOf(t, "calls")
 		attach(t, s, usdt.Target{Path: path}, "gousdt_calls:*", nil)
@@ -46,6 +47,10 @@ func TestOpenCalls(t *testing.T) {
 		text, _ := call.Start.Args[1].Data()
 		qt.Check(t, qt.Equals(string(text), "one at a time"))
 		qt.Check(t, qt.IsTrue(len(call.Start.Stack) > 0))
+		// A variable of the program has what it has now.
+		qt.Check(t, qt.DeepEquals(texts(call.Start)[1:], []string{`"one at a time"`, `"web"`}))
+		qt.Check(t, qt.DeepEquals(texts(call)[1:], []string{`"one at a time"`, `"web, l"...`}))
+		qt.Check(t, qt.Equals(call.Site, call.Start.Site))
 		qt.Check(t, qt.IsTrue(!call.Start.Time.Before(before) && !call.Start.Time.After(started)),
 			qt.Commentf("%v", call.Start.Time))
 		qt.Check(t, qt.IsTrue(call.Duration > 0 && call.Duration <= time.Since(before)))

@@ -9,6 +9,7 @@ import (
 	"math/bits"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -347,7 +348,9 @@ type Capture struct {
 	// Arg is the argument, named as in expressions: "arg0", or "query" if
 	// SessionOptions.Definitions call it so. It can be a variable of the
 	// program, as "global.debug_query_string", or a member of a structure, as
-	// "request->path", whose value events then have as one more argument.
+	// "request->path", whose value events then have as one more argument. So it
+	// can be a key of the definitions that is the text of one, such as
+	// "application" of PostgreSQL.
 	// Nothing is read where the argument does not have the size of a pointer,
 	// or is a floating point number or a member that is no pointer.
 	//
@@ -392,6 +395,7 @@ type parsedCapture struct {
 	bpfgen.Capture
 	arg    *expr.Term // nil for every text
 	length *expr.Term // nil for none
+	shown  string     // the name that events have for arg, "" for its own
 }
 
 func (o *SessionOptions) captures() (all captures, err error) {
@@ -403,10 +407,17 @@ func (o *SessionOptions) captures() (all captures, err error) {
 		if parsed.Max < 1 || parsed.Max > maxCapture {
 			err = notBetween("Max", c.Max, 0, maxCapture)
 		} else if c.Arg != "" || c.Bytes || c.Length != "" {
-			if parsed.arg, err = parseArgument(c.Arg, o.names(c.Probes)); err != nil {
+			names := o.names(c.Probes)
+			if len(events.Spans) > 0 && len(c.Probes) == 0 {
+				names = o.names(nil, o.pairs()...)
+			}
+			if parsed.arg, err = parseArgument(c.Arg, names); err != nil {
 				err = optionError("Arg", err)
-			} else if c.Length != "" {
-				if parsed.length, err = parseArgument(c.Length, o.names(c.Probes)); err != nil {
+			} else if expr.IsVariable(parsed.arg.Name) && !expr.IsVariable(c.Arg) {
+				parsed.shown = c.Arg
+			}
+			if err == nil && c.Length != "" {
+				if parsed.length, err = parseArgument(c.Length, names); err != nil {
 					err = optionError("Length", err)
 				}
 			}
@@ -421,6 +432,9 @@ func (o *SessionOptions) captures() (all captures, err error) {
 
 func parseArgument(source string, names expr.Names) (*expr.Term, error) {
 	t, err := expr.ParseTerm(source, names)
+	if err == nil && t.Source == expr.String && expr.IsVariable(t.Name) && !strings.Contains(source, "(") {
+		t.Source = expr.Argument // a key that the definitions have
+	}
 	if err == nil && (t.Source != expr.Argument || t.HasMask || t.Start) {
 		err = &expr.SyntaxError{Expression: source, Offset: t.Offset,
 			Message: "an argument is expected: arg0, arg1, ..."}

@@ -321,8 +321,16 @@ func (w *work) addCaptured(s *Site) error {
 			return fmt.Errorf("%s of %s is not available: %w", name, s.probeName(), err)
 		}
 		s.Args = append(s.Args, arg)
-		arguments = append(arguments, defs.Argument{Name: name, Type: m.Type, IsText: m.Text,
-			Length: bpfgen.None})
+		shown := name
+		for _, c := range w.session.captures {
+			if c.arg != nil && c.arg.Name == name && elfnote.MatchAny(c.probes, s.Provider, s.Name) {
+				shown = cmp.Or(c.shown, shown)
+				w.readLater(s, len(s.Args)-1, &c, m)
+				break
+			}
+		}
+		arguments = append(arguments, defs.Argument{Name: shown, Value: name, Type: m.Type,
+			IsText: m.Text, Length: bpfgen.None})
 	}
 	s.definition = &defs.Probe{Provider: s.Provider, Name: s.Name, Arguments: arguments}
 	return nil
@@ -405,7 +413,10 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 		// Calls have the same arguments at all starts, and none at their ends.
 		NoneAtEnd: len(w.session.events.Spans) > 0 && paired.ends != nil && !paired.other}
 	if s.definition != nil {
-		for _, a := range s.definition.Arguments {
+		for i, a := range s.definition.Arguments {
+			if i >= s.own {
+				a.Name = a.Value // as expressions have it
+			}
 			site.Names = append(site.Names, a.Name)
 			site.Lengths = append(site.Lengths, a.Length)
 			site.Texts = append(site.Texts, a.IsText)

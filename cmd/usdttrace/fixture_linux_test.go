@@ -185,6 +185,7 @@ type object struct {
 	Pair                                                   string
 	Failed                                                 bool
 	Ended                                                  string
+	Now                                                    json.RawMessage
 	Killed, Exited                                         uint64
 	Start                                                  json.RawMessage // of a span an object, of a row a time
 

@@ -39,12 +39,8 @@ func (p *textPrinter) span(e *trace.Event) {
 		state = "failed"
 	}
 	b := p.call(e, p.rendered(e.Site, func() string { return cutName(e.Pair()) }), state)
-	own := func(i int) bool { return !repeats(e, i) }
-	for i := range e.Args {
-		if own(i) {
-			b = p.arguments(append(b, "  ->"...), e, own)
-			break
-		}
+	if own := func(i int) bool { return !repeats(e, i) }; anyArgument(e, own) {
+		b = p.arguments(append(b, "  ->"...), e, own)
 	}
 	b = append(b, '\n')
 	switch o := p.tracer.options; {
@@ -79,7 +75,18 @@ func (p *textPrinter) call(e *trace.Event, name, state string) []byte {
 	if len(e.Start.Args) == 0 {
 		return b
 	}
-	return p.arguments(append(b, ' '), e.Start, func(int) bool { return true })
+	return p.arguments(append(b, ' '), e.Start, func(i int) bool {
+		return e.Probe != "" || i >= len(e.Args) || e.Start.Args[i].IsPresent() // else only now is known
+	})
+}
+
+func anyArgument(e *trace.Event, is func(i int) bool) bool {
+	for i := range e.Args {
+		if is(i) {
+			return true
+		}
+	}
+	return false
 }
 
 // maxOpen is how many calls that go on are listed at a time.
@@ -92,7 +99,11 @@ func (p *textPrinter) open(calls []*trace.Event) {
 		if int64(c.Start.Monotonic) < p.tracer.began.monotonic {
 			state = "open since before"
 		}
-		b := append(p.call(c, terminal.Escape(cutName(c.Pair())), state), '\n')
+		b := p.call(c, terminal.Escape(cutName(c.Pair())), state)
+		if differs := func(i int) bool { return !repeats(c, i) }; anyArgument(c, differs) {
+			b = p.arguments(append(b, "  ->"...), c, differs)
+		}
+		b = append(b, '\n')
 		if p.tracer.options.starts {
 			b = p.framesOf(b, c.Start)
 		}
@@ -209,6 +220,9 @@ func (p *jsonPrinter) open(calls []*trace.Event) {
 		p.call("open_call", c)
 		if c.Start.Site != nil {
 			p.hitOf("start", c.Start, p.tracer.options.starts)
+		}
+		if c.Site != nil {
+			p.hitOf("now", c, false)
 		}
 		p.end()
 	}

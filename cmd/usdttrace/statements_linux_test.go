@@ -219,6 +219,58 @@ func TestStatementsThatHang(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(open, []string{parallel, waits, waits}))
 }
 
+// Who holds a lock is named by what the session has sent last.
+func TestHolderOfALock(t *testing.T) {
+	testprog.RequireBPF(t)
+	server := testprog.StartPostgres(t)
+	server.Query("CREATE TABLE t (a int)", "INSERT INTO t VALUES (1)")
+	const holds, waits = "UPDATE t SET a = 2;", "UPDATE t SET a = 3;"
+	flags := []string{"--slow", "0", "--str", "user", "--str", "application", "--str", "activity",
+		server.File, "postgresql:transaction", "postgresql:lock__wait"}
+	asJSON, asText := watching(t, append(flags, "--json")...), watching(t, flags...)
+	session := func(application string, lines ...string) {
+		cmd := exec.Command(filepath.Join(filepath.Dir(server.File), "psql"), "-q", "-h", server.SocketDir,
+			"-U", "gousdt", "-d", "postgres")
+		cmd.Env = append(os.Environ(), "PGAPPNAME="+application)
+		stdin, err := cmd.StdinPipe()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsNil(cmd.Start()))
+		t.Cleanup(func() { stdin.Close(); _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		for _, line := range lines {
+			fmt.Fprintln(stdin, line)
+		}
+	}
+	await := func(state string) {
+		testneeds.Await(t, 10*time.Second, state, func() bool {
+			return server.Query("SELECT count(*) FROM pg_stat_activity WHERE "+state) == "1"
+		})
+	}
+	session("payroll", "BEGIN;", holds)
+	await("state = 'idle in transaction' AND query = '" + holds + "'")
+	session("web", waits)
+	await("wait_event_type = 'Lock' AND query = '" + waits + "'")
+	open := func(r *running) (found []string) {
+		for _, call := range r.interrupt().objects("open_call") {
+			var now object
+			qt.Assert(t, qt.IsNil(json.Unmarshal(call.Now, &now)))
+			text := call.Pair
+			for _, a := range now.Args[len(now.Args)-3:] {
+				text += " " + *a.Text
+			}
+			found = append(found, text)
+		}
+		return found
+	}
+	transactions := []string{"postgresql:transaction gousdt payroll " + holds,
+		"postgresql:transaction gousdt web " + waits}
+	qt.Check(t, qt.DeepEquals(open(asJSON),
+		append(slices.Clip(transactions), "postgresql:lock__wait gousdt web "+waits)))
+	late := watching(t, append(flags, "--json")...) // after it has happened
+	qt.Check(t, qt.DeepEquals(open(late), transactions))
+	qt.Check(t, qt.Matches(asText.interrupt().stdout, `(?s).*transaction  open .*user="gousdt" `+
+		`application="payroll" activity="BEGIN;"  -> activity="`+regexp.QuoteMeta(holds)+`"\n.*lock__wait  open .*`))
+}
+
 // A statement whose server process is killed is printed with its SQL text. The
 // others of the server, which ends them, exit.
 func TestStatementsOfKilledServers(t *testing.T) {

@@ -35,7 +35,7 @@ func TestExampleConfigs(t *testing.T) {
 
 // A preset adds what the configuration has not.
 func TestPresets(t *testing.T) {
-	for preset, metrics := range map[string]int{"postgresql": 9, "hotspot": 3, "python": 3} {
+	for preset, metrics := range map[string]int{"postgresql": 10, "hotspot": 3, "python": 3} {
 		c := configured(t, map[string]any{"preset": preset})
 		qt.Check(t, qt.IsNil(confmap.Validate(c)), qt.Commentf("%s", preset))
 		qt.Check(t, qt.HasLen(c.Metrics, metrics), qt.Commentf("%s", preset))
@@ -47,7 +47,7 @@ func TestPresets(t *testing.T) {
 		"spans": []any{map[string]any{"pair": "postgresql:statement", "longer_than": "1s"}},
 	})
 	qt.Assert(t, qt.IsNil(confmap.Validate(c)))
-	qt.Check(t, qt.HasLen(c.Metrics, 3+9))
+	qt.Check(t, qt.HasLen(c.Metrics, 3+10))
 	qt.Check(t, qt.Equals(c.Metrics[0].Unit, "ms"))
 	qt.Assert(t, qt.HasLen(c.Spans, 1))
 	qt.Check(t, qt.Equals(c.Spans[0].LongerThan, time.Second))

@@ -357,8 +357,12 @@ func (m *metric) takeOpen(now time.Time) error {
 	for _, call := range open {
 		m.source.convert(func() {
 			attributes := pcommon.NewMap()
+			hit := *call.Start
+			if len(call.Args) > 0 {
+				hit.Args = call.Args // as they are now
+			}
 			for _, a := range m.terms {
-				a.term.put(attributes, a.name, call.Start)
+				a.term.put(attributes, a.name, &hit)
 			}
 			s := m.seriesOf(m.source.resourceOf(call.Start), attributes, now)
 			s.count++

@@ -291,6 +291,31 @@ func TestOpenCallsAreMeasured(t *testing.T) {
 	qt.Check(t, qt.Equals(ages[len(ages)-1], 0))
 }
 
+// A transaction that is open has the statement that it ran last, not the one
+// that began it.
+func TestOpenTransactionsHaveTheirLastStatement(t *testing.T) {
+	b := startPostgres(t)
+	s, end := started(t, map[string]any{
+		"collection_interval": "20ms",
+		"metrics": []any{map[string]any{"name": "open", "open": "postgresql:transaction",
+			"where": `user == "gousdt"`, "longer_than": "10ms",
+			"attributes": map[string]any{"last": "str(activity, 100)", "who": "str(user)"}}},
+	})
+	s.awaitAttached(b.File, "metrics[0]")
+	b.Query("BEGIN", "SELECT 4711 AS gousdt", "SELECT pg_sleep(1)", "COMMIT")
+	testneeds.Await(t, 10*time.Second, "the last statement", func() (found bool) {
+		points(s.metrics.AllMetrics(), "open", func(_ pmetric.ResourceMetrics, m pmetric.Metric) {
+			for _, p := range m.Gauge().DataPoints().All() {
+				last, _ := p.Attributes().Get("last")
+				who, _ := p.Attributes().Get("who")
+				found = found || last.Str() == "SELECT pg_sleep(1)" && who.Str() == "gousdt"
+			}
+		})
+		return found
+	})
+	end()
+}
+
 // A Collector that reloads its configuration ends its receivers and makes new
 // ones of the same factory. What has not changed misses nothing.
 func TestReloadMissesNothing(t *testing.T) {

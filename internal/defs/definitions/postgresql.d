@@ -34,6 +34,10 @@ enum ForkNumber { main, fsm, vm, init };
 #pragma gousdt key postgresql:* database str(global.MyProcPort->database_name)
 #pragma gousdt key postgresql:* client str(global.MyProcPort->remote_host)
 #pragma gousdt key postgresql:* application str(global.application_name)
+#pragma gousdt key postgresql:* activity str(global.MyBEEntry->st_activity_raw)
+#pragma gousdt layout postgresql:* MyBEEntry->st_activity_raw 248 PostgreSQL 15.
+#pragma gousdt layout postgresql:* MyBEEntry->st_activity_raw 248 PostgreSQL 17.
+#pragma gousdt layout postgresql:* MyBEEntry->st_activity_raw 248 PostgreSQL 18.
 #pragma gousdt layout postgresql:* MyProcPort->remote_host 288 PostgreSQL 15.
 #pragma gousdt layout postgresql:* MyProcPort->database_name 328 PostgreSQL 15.
 #pragma gousdt layout postgresql:* MyProcPort->user_name 336 PostgreSQL 15.
@@ -66,6 +70,7 @@ provider postgresql {
 	call transaction(LocalTransactionId local_id) {
 		transaction__start .. transaction__commit;
 		failed transaction__abort;
+		open GetCurrentTransactionStartTimestamp if global.CurTransactionContext != 0;
 	};
 
 	/*
