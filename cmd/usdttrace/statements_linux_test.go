@@ -220,7 +220,7 @@ func TestStatementsThatHang(t *testing.T) {
 }
 
 // Who holds a lock is named by what the session has sent last.
-func TestHolderOfALock(t *testing.T) {
+func TestStatementsOfLockHolders(t *testing.T) {
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgres(t)
 	server.Query("CREATE TABLE t (a int)", "INSERT INTO t VALUES (1)")
@@ -229,9 +229,8 @@ func TestHolderOfALock(t *testing.T) {
 		server.File, "postgresql:transaction", "postgresql:lock__wait"}
 	asJSON, asText := watching(t, append(flags, "--json")...), watching(t, flags...)
 	session := func(application string, lines ...string) {
-		cmd := exec.Command(filepath.Join(filepath.Dir(server.File), "psql"), "-q", "-h", server.SocketDir,
-			"-U", "gousdt", "-d", "postgres")
-		cmd.Env = append(os.Environ(), "PGAPPNAME="+application)
+		cmd := server.Client("psql", "-q", "-h", server.SocketDir, "-U", "gousdt", "-d", "postgres")
+		cmd.Env = append(cmd.Env, "PGAPPNAME="+application)
 		stdin, err := cmd.StdinPipe()
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsNil(cmd.Start()))
@@ -280,8 +279,7 @@ func TestStatementsOfKilledServers(t *testing.T) {
 	var all []*exec.Cmd
 	pid := 0
 	for _, sleep := range []string{"SELECT pg_sleep(4711)", "SELECT pg_sleep(4712)"} {
-		cmd := exec.Command(filepath.Join(filepath.Dir(server.File), "psql"), "-h", server.SocketDir,
-			"-U", "gousdt", "-d", "postgres", "-c", sleep)
+		cmd := server.Client("psql", "-h", server.SocketDir, "-U", "gousdt", "-d", "postgres", "-c", sleep)
 		qt.Assert(t, qt.IsNil(cmd.Start()))
 		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 		all = append(all, cmd)
