@@ -34,8 +34,8 @@
 //	watch.go       following thousands of processes
 //	application.go what tracing costs PostgreSQL and Python
 //
-// compare.go takes the turns and computes the ratios, synth.go writes the
-// files, peer.go runs the programs of peers/, which are in C and Python.
+// compare.go takes the turns and computes the ratios, peer.go runs the programs
+// of peers/, which are in C and Python.
 package main
 
 import (

@@ -67,7 +67,7 @@
 //
 // A tracer reads the files of containers, so that files are untrusted. This
 // package checks every length before it is used. Every size has a limit, with
-// its reason in file.go here or limits.go of internal/elffile. Memory is
+// its reason in file.go here or read.go of internal/elffile. Memory is
 // allocated only for data that the file has shown to have, and nothing panics.
 // The types and constants are those of [debug/elf]. Its reader is not used: it
 // is not hardened against such files, as its documentation says.

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/go-quicktest/qt"
 
@@ -166,4 +168,17 @@ func TestWriterThatHurriesWritesAllThatIsRead(t *testing.T) {
 	qt.Assert(t, qt.IsNil(w.Flush()))
 	file.Close()
 	qt.Check(t, qt.Equals(<-read, 100*100_000))
+}
+
+func TestShellWord(t *testing.T) {
+	bash := testneeds.Tool(t, "bash", "bash")
+	for _, text := range []string{"/plain", "two words", "it's", `a\b"$HOME"`, "naïve",
+		"\x1b[2J'\\x", "\xff\x01" + "1", "\u009b"} {
+		word := ShellWord(text)
+		qt.Check(t, qt.IsFalse(strings.ContainsFunc(word, unicode.IsControl)),
+			qt.Commentf("%q", word))
+		out, err := exec.Command(bash, "-c", "printf %s "+word).Output()
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%q", word))
+		qt.Check(t, qt.Equals(string(out), text))
+	}
 }

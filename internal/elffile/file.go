@@ -7,7 +7,7 @@
 // Types and constants come from [debug/elf]. Its reader is not used: it is not
 // hardened against adversarial input, and a file of one megabyte can make it
 // allocate gigabytes. This package checks every length before it is used,
-// bounds every size (see limits.go), and does not panic. It allocates memory by
+// bounds every size (see read.go), and does not panic. It allocates memory by
 // a number in the file only after the file has shown that it is that long.
 package elffile
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"debug/elf"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,9 +12,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
+
+	tetragon "github.com/cilium/tetragon/pkg/elf"
+
+	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/elfnote"
 )
 
 // A reply is what a driver answers to a path: one line of JSON.
@@ -169,4 +176,86 @@ func (r *runner) stop() error {
 		return nil
 	}
 	return err
+}
+
+func listOurs(path string) ([]site, error) {
+	file, err := elfnote.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	kernel := file.Header().Machine
+	if kernel == elf.EM_386 {
+		kernel = elf.EM_X86_64
+	}
+	var sites []site
+	for s, err := range file.Sites() {
+		if err != nil {
+			continue
+		}
+		found := site{Provider: s.Provider, Name: s.Name, Offset: s.Offset, Semaphore: s.SemaphoreOffset,
+			Args: []argument{}}
+		for _, arg := range argspec.Decode(nil, file, s.Location, s.Arguments) {
+			found.Args = append(found.Args, ourArgument(&arg, kernel))
+		}
+		sites = append(sites, found)
+	}
+	return sites, nil
+}
+
+func ourArgument(arg *argspec.Arg, kernel elf.Machine) argument {
+	where, err := arg.Encode(kernel)
+	if err != nil {
+		return argument{Kind: "none"}
+	}
+	return argument{Kind: arg.Kind.String(), Size: arg.Size, Signed: arg.Signed, Value: where.Value,
+		Register: where.Register, Index: where.Index, Scale: where.Scale, Shift: where.Shift,
+		IndexSize: arg.IndexSize, Address32: arg.Address32}
+}
+
+func tetragonVersion() string {
+	info, _ := debug.ReadBuildInfo()
+	for _, dependency := range info.Deps {
+		if dependency.Path == "github.com/cilium/tetragon" {
+			return dependency.Version
+		}
+	}
+	return ""
+}
+
+// listTetragon lists a file as tetragon does. Its Go code is for the host's
+// machine. Type NONE is what it leaves if it could not parse an argument.
+func listTetragon(path string) ([]site, error) {
+	file, err := tetragon.OpenSafeELFFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	targets, err := file.UsdtTargets()
+	if err != nil {
+		return nil, err
+	}
+	var sites []site
+	for _, t := range targets {
+		s := site{Provider: t.Spec.Provider, Name: t.Spec.Name, Offset: t.IpRel, Semaphore: t.SemaOff,
+			Args: []argument{}}
+		for _, arg := range t.Spec.Args[:t.Spec.ArgsCnt] {
+			a := argument{Kind: "none", Size: arg.Size, Signed: arg.Signed, Value: arg.ValOff,
+				Register: -1, Index: -1}
+			switch arg.Type {
+			case tetragon.USDT_ARG_TYPE_CONST:
+				a.Kind = "constant"
+			case tetragon.USDT_ARG_TYPE_REG:
+				a.Kind, a.Register = "register", int16(arg.RegOff)
+			case tetragon.USDT_ARG_TYPE_REG_DEREF:
+				a.Kind, a.Register = "memory", int16(arg.RegOff)
+			case tetragon.USDT_ARG_TYPE_SIB:
+				a.Kind, a.Register = "memory", int16(arg.RegOff)
+				a.Index, a.Scale = int16(arg.RegIdxOff), arg.Scale
+			}
+			s.Args = append(s.Args, a)
+		}
+		sites = append(sites, s)
+	}
+	return sites, nil
 }
