@@ -420,7 +420,7 @@ func ownByPath(
 		sum, err := row.Sum.Int64()
 		qt.Assert(t, qt.IsNil(err))
 		switch took := time.Duration(sum); {
-		case row.Aggregation == kindLatency:
+		case row.Aggregation == kindSelf:
 			own[path] = callTimes{row.Count, took}
 			all += took
 		case !strings.Contains(path, ";"):

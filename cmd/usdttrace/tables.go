@@ -31,6 +31,7 @@ const (
 	kindSum     = "sum"
 	kindHist    = "hist"
 	kindLatency = "latency"
+	kindSelf    = self
 	kindProfile = "profile" // written into a file of its own
 )
 
@@ -88,7 +89,8 @@ func (o *options) aggregations() (all []*aggregation) {
 		add(kindHist, "distribution of "+o.hist, o.hist, drawn).drawn = true
 	}
 	if o.latency != nil && o.chromeTrace == "" {
-		a := add(kindLatency, o.latencyTitle(), o.timeOfCall(), drawn)
+		kind, value := o.timeOfCall()
+		a := add(kind, o.latencyTitle(), value, drawn)
 		a.Latency, a.duration = o.latency, true
 		a.drawn = len(o.by) == 0 || o.linear != nil
 	}
@@ -126,11 +128,11 @@ func (o *options) isOfCall(term string) bool {
 const self = "self"
 
 // timeOfCall returns the term of the time that is added up, "" for all of it.
-func (o *options) timeOfCall() string {
+func (o *options) timeOfCall() (kind, value string) {
 	if o.self {
-		return self
+		return kindSelf, self
 	}
-	return ""
+	return kindLatency, ""
 }
 
 func (o *options) latencyTitle() string {
@@ -157,7 +159,8 @@ func (o *options) profile() *aggregation {
 		a.By = []string{"calls(" + textArgument(o.by[0]) + ")"}
 		fallthrough
 	case o.latency != nil:
-		a.Latency, a.Value, a.Sum, a.duration = o.latency, o.timeOfCall(), true, true
+		_, a.Value = o.timeOfCall()
+		a.Latency, a.Sum, a.duration = o.latency, true, true
 	case o.sum != "":
 		a.Value, a.Sum = o.sum, true
 	}
