@@ -93,7 +93,7 @@ func (c *changed) tell(t *testing.T) func(*watch.Changes[*trace.Attachment]) {
 // is scanned later, which happens on a slow machine.
 func failures(changes *watch.Changes[*trace.Attachment]) []error {
 	return slices.DeleteFunc(slices.Clone(changes.Errors), func(err error) bool {
-		return errors.Is(err, procfs.ErrPostponed)
+		return errors.Is(err, procfs.ErrPostponed) || errors.Is(err, procfs.ErrBlocked)
 	})
 }
 
