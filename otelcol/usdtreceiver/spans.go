@@ -36,6 +36,7 @@ type spans struct {
 	attributes []attribute
 	kind       ptrace.SpanKind
 	parent     *parent // nil for none
+	exits      bool    // calls inside which their process ends are spans, too
 	terms      []term  // what is read of each call
 	options    *trace.SessionOptions
 }
@@ -60,8 +61,11 @@ func (c *SpanConfig) parse() (*spans, error) {
 		return nil, err
 	}
 	s.terms = termsOf(s.attributes, s.parent)
+	// Else a call that has failed long ago would end with its process.
+	call, _ := defs.Builtin().Call(pair)
+	s.exits = len(call.Failed)+len(call.Over) > 0 || strings.Contains(c.Pair, "|")
 	s.options = sessionOptions(c.filter(), &trace.EventOptions{
-		Spans: []trace.Latency{{Pair: c.Pair, By: c.MatchBy}}, Exits: true,
+		Spans: []trace.Latency{{Pair: c.Pair, By: c.MatchBy}}, Exits: s.exits,
 		Captures: captures(s.terms), RingSize: c.BufferSize, Delay: delay,
 	})
 	return s, ofOption(s.options.Validate())
@@ -149,7 +153,7 @@ func (r *usdtReceiver) startSpans() error {
 		b := &spanBatch{spans: parsed, exemplars: r.exemplarsOf(parsed),
 			before: make(map[[2]int]callerSpan)}
 		b.source, err = r.openEvents(b, parsed.options, item{name: fmt.Sprintf("spans[%d]", i),
-			patterns: defs.Builtin().Patterns(parsed.pair), terms: parsed.terms, exits: true})
+			patterns: defs.Builtin().Patterns(parsed.pair), terms: parsed.terms, exits: parsed.exits})
 		if err != nil {
 			return err
 		}
