@@ -474,7 +474,7 @@ func (p *tracePrinter) arguments(e, start *trace.Event, withStack bool) {
 		j.Fields("failed", true)
 	}
 	if e.Ended != "" {
-		j.Fields("ended", e.Ended)
+		j.Fields("ended", p.tracer.howEnded(e))
 	}
 	if p.tracer.options.samples() {
 		j.Fields("weight", e.Weight)

@@ -26,7 +26,7 @@ const durationWidth = 8
 // arguments of its start, and those of its end that differ.
 func (p *textPrinter) span(e *trace.Event) {
 	if e.Ended != "" {
-		b := append(p.call(e, terminal.Escape(cutName(e.Pair())), e.Ended), '\n')
+		b := append(p.call(e, terminal.Escape(cutName(e.Pair())), p.tracer.howEnded(e)), '\n')
 		if p.tracer.options.starts {
 			b = p.framesOf(b, e.Start)
 		}
@@ -204,7 +204,7 @@ func (p *jsonPrinter) span(e *trace.Event) {
 	}
 	p.hitOf("start", e.Start, p.tracer.options.starts)
 	if e.Ended != "" {
-		j.Fields("ended", e.Ended)
+		j.Fields("ended", p.tracer.howEnded(e))
 		p.end()
 		return
 	}

@@ -112,7 +112,7 @@ func TestSlowCallsHaveStacksOfBothEnds(t *testing.T) {
 func TestKilledCallsArePrinted(t *testing.T) {
 	path := copyOf(t, "calls")
 	const (
-		line  = `gousdt_calls:left  killed by SIGKILL  arg0=1 arg1="one at a time"`
+		line  = `gousdt_calls:left  killed by SIGKILL, or had failed before  arg0=1 arg1="one at a time"`
 		count = "1 without an end: calls whose process was killed by a signal, or that had failed"
 	)
 	chrome := filepath.Join(t.TempDir(), "trace.json")
@@ -127,7 +127,7 @@ func TestKilledCallsArePrinted(t *testing.T) {
 		"JSON": {[]string{"--slow", "1us", "--str", "1", "--json"}, func(r result) {
 			spans := r.objects("span")
 			qt.Assert(t, qt.HasLen(spans, 1))
-			qt.Check(t, qt.Equals(spans[0].Ended, "killed by SIGKILL"))
+			qt.Check(t, qt.Equals(spans[0].Ended, "killed by SIGKILL, or had failed before"))
 			qt.Check(t, qt.IsTrue(spans[0].Failed))
 			qt.Check(t, qt.StringContains(string(spans[0].Start), "one at a time"))
 			qt.Check(t, qt.Equals(r.objects("summary")[0].Killed, 1))
@@ -138,7 +138,7 @@ func TestKilledCallsArePrinted(t *testing.T) {
 		"Chrome": {[]string{"--slow", "1us", "--chrome-trace", chrome}, func(result) {
 			text, err := os.ReadFile(chrome)
 			qt.Assert(t, qt.IsNil(err))
-			qt.Check(t, qt.StringContains(string(text), `"ended":"killed by SIGKILL"`))
+			qt.Check(t, qt.StringContains(string(text), `"ended":"killed by SIGKILL, or had failed before"`))
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

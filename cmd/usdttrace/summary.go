@@ -47,15 +47,28 @@ type summary struct {
 	self       bool   // own times of calls are asked for
 }
 
+// knowsFailures reports whether the ends of all failed calls are known.
+func (t *tracer) knowsFailures() bool {
+	return !slices.ContainsFunc(t.options.pairs(), func(pair defs.PairPattern) bool {
+		call, _ := t.targets.definitions.Call(pair)
+		return len(call.Failed)+len(call.Over) == 0 && !strings.Contains(pair.String(), "|")
+	})
+}
+
+// howEnded returns how the thread of a call ended inside it, if it did.
+func (t *tracer) howEnded(e *trace.Event) string {
+	if e.Ended == "" || t.knowsFailures() {
+		return e.Ended
+	}
+	return e.Ended + ", or had failed before"
+}
+
 // report prints what has not been printed, and the summary.
 func (t *tracer) report(c collected) error {
 	mode, _ := t.options.mode.Resolve() // the session has resolved it
 	s := &summary{mode: mode.String(), took: t.took(), events: c.events, collected: c,
 		self: t.options.self}
-	s.failures = !slices.ContainsFunc(t.options.pairs(), func(pair defs.PairPattern) bool {
-		call, _ := t.targets.definitions.Call(pair)
-		return len(call.Failed)+len(call.Over) == 0 && !strings.Contains(pair.String(), "|")
-	})
+	s.failures = t.knowsFailures()
 	s.sites, s.files = t.targets.watched()
 	if t.latecomers != nil {
 		var complete bool
