@@ -684,7 +684,7 @@ func (t *tracer) collectEvents(c *collected, printing *sync.Mutex) error {
 			}
 			continue
 		}
-		if t.isOutside(event) {
+		if t.isOutside(event) || t.mayHaveEnded(event) {
 			continue
 		}
 		c.events++

@@ -107,12 +107,22 @@ func TestSlowCallsHaveStacksOfBothEnds(t *testing.T) {
 	qt.Check(t, qt.StringContains(result.stderr, "--start-stack goes with --slow"))
 }
 
+// That a thread exits with a call open does not say when the call ended, if it
+// can fail unseen.
+func TestExitsAreNoCalls(t *testing.T) {
+	path := copyOf(t, "calls")
+	result := start(t, "--slow", "0", path, "gousdt_calls:left", "--", "sh", "-c",
+		"echo call | "+path+" leave >&2").wait()
+	qt.Check(t, qt.Equals(result.stdout, ""))
+	qt.Check(t, qt.StringContains(result.stderr, "1 without an end: calls whose thread or process exited"))
+}
+
 // A call whose process is killed inside it is printed as such, however it is
 // watched, and is in no table.
 func TestKilledCallsArePrinted(t *testing.T) {
 	path := copyOf(t, "calls")
 	const (
-		line  = `gousdt_calls:left  killed by SIGKILL, or had failed before  arg0=1 arg1="one at a time"`
+		line  = `gousdt_calls:left  killed by SIGKILL, unless it had ended before  arg0=1 arg1="one at a time"`
 		count = "1 without an end: calls whose process was killed by a signal, or that had failed"
 	)
 	chrome := filepath.Join(t.TempDir(), "trace.json")
@@ -127,7 +137,7 @@ func TestKilledCallsArePrinted(t *testing.T) {
 		"JSON": {[]string{"--slow", "1us", "--str", "1", "--json"}, func(r result) {
 			spans := r.objects("span")
 			qt.Assert(t, qt.HasLen(spans, 1))
-			qt.Check(t, qt.Equals(spans[0].Ended, "killed by SIGKILL, or had failed before"))
+			qt.Check(t, qt.Equals(spans[0].Ended, "killed by SIGKILL, unless it had ended before"))
 			qt.Check(t, qt.IsTrue(spans[0].Failed))
 			qt.Check(t, qt.StringContains(string(spans[0].Start), "one at a time"))
 			qt.Check(t, qt.Equals(r.objects("summary")[0].Killed, 1))
@@ -138,7 +148,7 @@ func TestKilledCallsArePrinted(t *testing.T) {
 		"Chrome": {[]string{"--slow", "1us", "--chrome-trace", chrome}, func(result) {
 			text, err := os.ReadFile(chrome)
 			qt.Assert(t, qt.IsNil(err))
-			qt.Check(t, qt.StringContains(string(text), `"ended":"killed by SIGKILL, or had failed before"`))
+			qt.Check(t, qt.StringContains(string(text), `"ended":"killed by SIGKILL, unless it had ended before"`))
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -60,7 +60,14 @@ func (t *tracer) howEnded(e *trace.Event) string {
 	if e.Ended == "" || t.knowsFailures() {
 		return e.Ended
 	}
-	return e.Ended + ", or had failed before"
+	return e.Ended + ", unless it had ended before"
+}
+
+// mayHaveEnded reports whether a call seems to go on until its thread exits
+// because it failed, or ended in another thread. One that was killed may have
+// been why, and is printed with that doubt.
+func (t *tracer) mayHaveEnded(e *trace.Event) bool {
+	return e.Ended != "" && !strings.HasPrefix(e.Ended, "killed") && !t.knowsFailures()
 }
 
 // report prints what has not been printed, and the summary.
