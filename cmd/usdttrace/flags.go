@@ -271,7 +271,7 @@ func (o *options) tableRules() []rule {
 		{!o.aggregates() &&
 			(len(o.by) > 0 || o.top > 0 || o.sort != "" || o.maxKeys > 0 || o.normalize != nil),
 			"--by, --top, --sort, --max-keys and --normalize go with --count, --sum, " +
-				"--hist or --latency"},
+				"--hist or --latency, and not with --chrome-trace"},
 		{o.linear != nil && o.hist == "" && o.latency == nil,
 			"--linear goes with --hist or --latency"},
 		{o.self && (o.latency == nil || o.chromeTrace != ""),

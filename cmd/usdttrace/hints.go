@@ -519,19 +519,26 @@ func (t *tracer) whyNothingYet() []string {
 	return append(t.reasons(&l, nil), t.notSeen()...)
 }
 
-// reasons says why nothing came. silent says why no probe that matches a
-// pattern was passed; nil leaves that out.
-func (t *tracer) reasons(l *losses, silent func(pattern int) string) (lines []string) {
-	o := t.options
+// fires returns when probes fire that do not fire by themselves. No hint
+// advises the pair that was asked for.
+func (t *tracer) fires() []string {
 	t.targets.mu.Lock()
 	fires := slices.Clone(t.targets.fires)
 	t.targets.mu.Unlock()
-	for _, pair := range o.pairs() { // no hint advises the pair that was asked for
+	for _, pair := range t.options.pairs() {
 		fires = slices.DeleteFunc(fires, func(hint string) bool {
 			_, when, _ := strings.Cut(hint, " fires ")
 			return strings.Contains(when, pair.String())
 		})
 	}
+	return fires
+}
+
+// reasons says why nothing came. silent says why no probe that matches a
+// pattern was passed; nil leaves that out.
+func (t *tracer) reasons(l *losses, silent func(pattern int) string) (lines []string) {
+	o := t.options
+	fires := t.fires()
 	var starts []string
 	if l.Unmatched > 0 {
 		starts = fires // perhaps of the start that is missing
@@ -541,6 +548,9 @@ func (t *tracer) reasons(l *losses, silent func(pattern int) string) (lines []st
 		calls := "of the calls that began and ended meanwhile, "
 		if o.where != "" {
 			calls += "and for which --where holds, "
+		}
+		if l.Replaced+l.Unmatched > 0 {
+			calls += "and that were measured, "
 		}
 		return []string{fmt.Sprintf("%snone was as long as --slow %v", calls, *o.slow)}
 	case l.filtered:

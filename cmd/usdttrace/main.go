@@ -498,10 +498,7 @@ func (t *tracer) hintAtSilence() {
 	if t.live != nil || t.hasHits() {
 		return
 	}
-	t.targets.mu.Lock()
-	fires := slices.Clone(t.targets.fires)
-	t.targets.mu.Unlock()
-	for _, hint := range fires {
+	for _, hint := range t.fires() {
 		t.messages.Note("nothing yet: %s", hint)
 	}
 }

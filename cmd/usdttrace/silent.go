@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -95,6 +96,9 @@ func (t *tracer) whySilent(pattern int) string {
 	case len(unfit) > 0:
 	case o.pid != 0:
 		text = t.where() + " runs no file that contains it"
+		if _, err := proc.Find("", o.pid); errors.Is(err, proc.ErrGone) {
+			text = t.where() + " has ended"
+		}
 	case len(o.files) == 0:
 		text = "no process runs a file that contains it any more"
 	default:

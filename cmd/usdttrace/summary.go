@@ -70,6 +70,20 @@ func (t *tracer) mayHaveEnded(e *trace.Event) bool {
 	return e.Ended != "" && !strings.HasPrefix(e.Ended, "killed") && !t.knowsFailures()
 }
 
+// tooDeep says that calls may have been around more others than are kept.
+func (s *summary) tooDeep() string {
+	deep := min(s.losses.Replaced, s.losses.Unmatched)
+	if deep == 0 || s.losses.Mismatch != "" {
+		return ""
+	}
+	kept := 64
+	if s.self {
+		kept = 128
+	}
+	return fmt.Sprintf("up to %d of these calls may have been around more than %d others in their thread: "+
+		"the start of an outer one is not kept then", deep, kept)
+}
+
 // report prints what has not been printed, and the summary.
 func (t *tracer) report(c collected) error {
 	mode, _ := t.options.mode.Resolve() // the session has resolved it
@@ -221,7 +235,7 @@ func (s *summary) text() string {
 		exited += ", or that had failed before" + unended
 		unfinished += ", or failed" + unended
 	}
-	unread := "a value or key could not be read: " + notInMemory
+	unread := "a value or key could not be read: a pointer was null, or " + notInMemory
 	if s.self {
 		unread = "a call inside was left without its end, so that the own time is not known, or " + unread
 	}
@@ -255,7 +269,7 @@ func (s *summary) text() string {
 			text += fmt.Sprintf("%d %s\n", loss.n, loss.what)
 		}
 	}
-	for _, doubt := range []string{s.losses.mismatch(), s.losses.guessed()} {
+	for _, doubt := range []string{s.losses.mismatch(), s.losses.guessed(), s.tooDeep()} {
 		if doubt != "" {
 			text += doubt + "\n"
 		}

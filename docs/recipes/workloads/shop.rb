@@ -14,7 +14,7 @@ class Shop
   end
 end
 
-TracePoint.new(:call) {}.enable
+TracePoint.new(:call, :return) {}.enable
 shop = Shop.new
 loop do
   50.times { shop.sell }

@@ -124,13 +124,13 @@ provider hotspot {
 #pragma gousdt time hotspot:thread__sleep a thread sleeps in Thread.sleep
 #pragma gousdt time hotspot:thread__park a thread is parked, as to wait for a lock of java.util.concurrent or for work
 #pragma gousdt time hotspot:class__initialization a thread initializes a class, or finds that another one has done so
-#pragma gousdt time hotspot:gc a collection stops the program
+#pragma gousdt time hotspot:gc a collection stops the program, without the time until all threads have stopped (-Xlog:safepoint)
 #pragma gousdt time hotspot:mem__pool__gc a collection of a memory pool runs, with that of other pools
 #pragma gousdt time hotspot:method__compile a method is compiled, by a thread of the compiler
 #pragma gousdt time hotspot:monitor__contended a thread waits to enter a monitor
 #pragma gousdt time hotspot:object__wait a thread is in Object.wait, also to have the monitor again
 #pragma gousdt time hotspot:method a method runs
-#pragma gousdt time hotspot:vmops an operation of the virtual machine runs, most of them with all threads stopped
+#pragma gousdt time hotspot:vmops an operation of the virtual machine runs, most of them with all threads stopped, without the time until they have (-Xlog:safepoint)
 #pragma gousdt note hotspot:object__alloc size JDK 17 passes garbage for objects that are not arrays: count objects, do not add sizes up
 #pragma gousdt fires hotspot_jni:* when native code calls the JNI function
 

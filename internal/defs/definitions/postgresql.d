@@ -104,7 +104,7 @@ provider postgresql {
 	 * PostgreSQL 17 starts several reads before the first is done. In 18 an I/O
 	 * worker, another process, ends a read that is no hit.
 	 */
-	call buffer__read(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
+	call buffer__read(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database_oid,
 		Oid relation) {
 		alone;
 		buffer__read__start .. buffer__read__done;
@@ -146,35 +146,35 @@ provider postgresql {
 	probe buffer__sync__done(int buffers_total, int buffers_written, int buffers_expected);
 
 	/* PostgreSQL 16 and newer */
-	probe buffer__read__start(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
+	probe buffer__read__start(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database_oid,
 		Oid relation, int backend);
-	probe buffer__read__done(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
+	probe buffer__read__done(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database_oid,
 		Oid relation, int backend, bool is_hit);
-	probe buffer__extend__start(ForkNumber fork, Oid tablespace, Oid database, Oid relation,
+	probe buffer__extend__start(ForkNumber fork, Oid tablespace, Oid database_oid, Oid relation,
 		int backend, unsigned int blocks);
-	probe buffer__extend__done(ForkNumber fork, Oid tablespace, Oid database, Oid relation,
+	probe buffer__extend__done(ForkNumber fork, Oid tablespace, Oid database_oid, Oid relation,
 		int backend, unsigned int blocks, BlockNumber first_block);
 	/* before 16 */
-	probe buffer__read__start(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
+	probe buffer__read__start(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database_oid,
 		Oid relation, int backend, bool is_extend);
-	probe buffer__read__done(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
+	probe buffer__read__done(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database_oid,
 		Oid relation, int backend, bool is_extend, bool is_hit);
-	probe buffer__flush__start(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
+	probe buffer__flush__start(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database_oid,
 		Oid relation);
-	probe buffer__flush__done(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
+	probe buffer__flush__done(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database_oid,
 		Oid relation);
 	probe buffer__write__dirty__start(ForkNumber fork, BlockNumber block, Oid tablespace,
-		Oid database, Oid relation);
+		Oid database_oid, Oid relation);
 	probe buffer__write__dirty__done(ForkNumber fork, BlockNumber block, Oid tablespace,
-		Oid database, Oid relation);
+		Oid database_oid, Oid relation);
 
-	probe smgr__md__read__start(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
+	probe smgr__md__read__start(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database_oid,
 		Oid relation, int backend);
-	probe smgr__md__read__done(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
+	probe smgr__md__read__done(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database_oid,
 		Oid relation, int backend, int bytes, int bytes_requested);
-	probe smgr__md__write__start(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
+	probe smgr__md__write__start(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database_oid,
 		Oid relation, int backend);
-	probe smgr__md__write__done(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
+	probe smgr__md__write__done(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database_oid,
 		Oid relation, int backend, int bytes, int bytes_requested);
 
 	probe wal__buffer__write__dirty__start();
@@ -211,8 +211,8 @@ provider postgresql {
 
 #pragma gousdt match postgresql:lwlock tranche
 
-#pragma gousdt time postgresql:statement a statement is executed, without its parsing, planning and, in the extended protocol, its commit
-#pragma gousdt time postgresql:transaction a transaction runs, with the time that it waits for its client
+#pragma gousdt time postgresql:statement a statement of the extended protocol is executed, without its parsing, planning and commit; a message of the simple protocol is handled, with all of these
+#pragma gousdt time postgresql:transaction a transaction runs, with the time that it waits for its client; also that of a parallel worker
 #pragma gousdt time postgresql:query all statements of a text are parsed, planned and executed, in the simple protocol
 #pragma gousdt time postgresql:query__parse a text is parsed
 #pragma gousdt time postgresql:query__rewrite rules and views are applied to a statement
@@ -222,10 +222,10 @@ provider postgresql {
 #pragma gousdt time postgresql:buffer__sync a checkpoint writes buffers, with its pauses
 #pragma gousdt time postgresql:*__checkpoint this part of a checkpoint is written
 #pragma gousdt time postgresql:buffer__checkpoint a checkpoint writes and syncs buffers, with its pauses
-#pragma gousdt time postgresql:buffer__read a block is looked for, and read unless is_hit (--match block for PostgreSQL 17)
+#pragma gousdt time postgresql:buffer__read a block is looked for, and read unless is_hit; in PostgreSQL 17 several at once, each with the time of all (--match block), and in 18 not known if an I/O worker reads
 #pragma gousdt time postgresql:buffer__flush a changed buffer is handed to the kernel
 #pragma gousdt time postgresql:buffer__write__dirty a server process writes a changed buffer to have its place
-#pragma gousdt time postgresql:smgr__md__read a block is read from its file, which may be in the kernel's cache (not in PostgreSQL 18)
+#pragma gousdt time postgresql:smgr__md__read a block, in PostgreSQL 17 up to 16, is read from its file, which may be in the kernel's cache (not in PostgreSQL 18)
 #pragma gousdt time postgresql:smgr__md__write a block is written to the kernel's cache
 #pragma gousdt time postgresql:wal__buffer__write__dirty a server process writes a WAL buffer because none is free
 #pragma gousdt time postgresql:sort a sort has memory: it takes in rows, sorts them, and gives them out

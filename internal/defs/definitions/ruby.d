@@ -37,8 +37,8 @@ provider ruby {
 #pragma gousdt time ruby:gc__mark a collection marks, or a step of it does
 #pragma gousdt time ruby:gc__sweep a collection sweeps, or a step of it does
 
-#pragma gousdt fires ruby:*method__entry only while the program has an enabled TracePoint for calls
-#pragma gousdt fires ruby:*method__return only while the program has an enabled TracePoint for calls
+#pragma gousdt fires ruby:*method__entry only while the program has an enabled TracePoint for it: TracePoint.new(:call, :return) {}.enable
+#pragma gousdt fires ruby:*method__return only while the program has an enabled TracePoint for it: TracePoint.new(:call, :return) {}.enable
 
 #pragma gousdt when ruby:method__entry a method in Ruby begins
 #pragma gousdt when ruby:method__return a method in Ruby ends
