@@ -255,7 +255,7 @@ func TestTermsAreUnderstood(t *testing.T) {
 		qt.Check(t, qt.Equals(term.String(), want))
 	}
 	names := func(name string) (meaning string, known bool) {
-		return map[string]string{"user": "str(global.port->name)", "fd": "arg1->fd", "self": "self",
+		return map[string]string{"user": "str(global.port->name)", "fd": "arg1->fd", "loop": "loop",
 			"odd": "arg0 +", "open": "\"", "more": "arg0 arg1"}[name], name != "pie"
 	}
 	for source, want := range map[string]string{
@@ -268,7 +268,7 @@ func TestTermsAreUnderstood(t *testing.T) {
 	}
 	for source, want := range map[string]string{
 		"pie": ".*pie is not known.*", "str(user)": ".*an argument .* is expected.*",
-		"self": ".*self is not known.*", "more": ".*the end of what more stands for is expected.*",
+		"loop": ".*loop is not known.*", "more": ".*the end of what more stands for is expected.*",
 		"odd": ".*column 1: odd stands for .*", "open": ".*column 1: open stands for .*",
 	} {
 		_, err := ParseTerm(source, names)
