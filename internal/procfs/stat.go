@@ -22,8 +22,6 @@ type Stat struct {
 	Parent      uint64 // field 4
 	MinorFaults uint64 // field 10, of all threads, also those that ended
 	MajorFaults uint64 // field 12, likewise
-	UserTime    uint64 // field 14, in clock ticks, of all threads
-	SystemTime  uint64 // field 15, likewise
 	Threads     uint64 // field 20
 	StartTime   uint64 // field 22, in clock ticks after boot
 	Size        uint64 // field 23, of the address space in bytes; 0 if there is none
@@ -44,7 +42,6 @@ func parseStat(text []byte) (Stat, error) {
 	rest := text[end+1:]
 
 	numbers := [...]*uint64{4: &s.Parent, 10: &s.MinorFaults, 12: &s.MajorFaults,
-		14: &s.UserTime, 15: &s.SystemTime,
 		20: &s.Threads, 22: &s.StartTime, 23: &s.Size, 26: &s.StartCode, 28: &s.StartStack}
 	for field := 3; field < len(numbers); field++ {
 		for len(rest) > 0 && rest[0] == ' ' {

@@ -27,12 +27,12 @@ func (f *fixture) fs() *procfs.FS { return procfs.NewFS(f.root) }
 
 // fakeProcess is a process of a fixture, with the numbers that matter.
 type fakeProcess struct {
-	pid                               int
-	command                           string
-	state                             byte
-	threads                           int
-	startTime, size, faults, ran, img uint64
-	maps                              []fakeMap
+	pid                          int
+	command                      string
+	state                        byte
+	threads                      int
+	startTime, size, faults, img uint64
+	maps                         []fakeMap
 }
 
 // fakeMap is a line of maps and, if file is not "", where its link in map_files
@@ -85,8 +85,8 @@ func (p fakeProcess) stat() string {
 	if p.command == "" {
 		p.command = "program"
 	}
-	return fmt.Sprintf("%d (%s) %c 1 1 1 0 -1 4194304 %d 0 0 0 %d 0 0 0 20 0 %d 0 %d %d 100 18446744073709551615 %d 0 %d 0 0\n",
-		p.pid, p.command, p.state, p.faults, p.ran, max(p.threads, 1), p.startTime, p.size, p.img, p.img)
+	return fmt.Sprintf("%d (%s) %c 1 1 1 0 -1 4194304 %d 0 0 0 0 0 0 0 20 0 %d 0 %d %d 100 18446744073709551615 %d 0 %d 0 0\n",
+		p.pid, p.command, p.state, p.faults, max(p.threads, 1), p.startTime, p.size, p.img, p.img)
 }
 
 func (f *fixture) write(pid int, name, text string) {

@@ -101,10 +101,6 @@ const (
 	// idlePasses is for processes that did not even fault, which therefore can
 	// hardly have run code of a new mapping.
 	idlePasses = 100
-	// restingPasses is for those that have not even run for a clock tick, as
-	// most on a large host. Reading their mappings more often was a fifth of
-	// what the passes took.
-	restingPasses = 10 * idlePasses
 )
 
 // How long records of the kernel are gathered before the processes that they

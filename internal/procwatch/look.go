@@ -33,7 +33,6 @@ type known struct {
 	size, startCode, startStack uint64
 	// As of the last time that they were read in full.
 	minorFaults, majorFaults uint64
-	userTime, systemTime     uint64
 	fingerprint              uint64
 
 	failures map[string]string // by path, what was reported last
@@ -281,10 +280,7 @@ func (t *task) isDue(p *known, s *procfs.Stat) bool {
 		return false
 	}
 	faulted := p.minorFaults != s.MinorFaults || p.majorFaults != s.MajorFaults
-	if t.turn%idlePasses == 0 && (p.userTime != s.UserTime || p.systemTime != s.SystemTime) {
-		return true
-	}
-	return faulted || p.access == denied || len(p.failures) > 0 || t.turn%restingPasses == 0
+	return faulted || p.access == denied || len(p.failures) > 0 || t.turn%idlePasses == 0
 }
 
 // compare reads the mappings of a process, and finds its pairs if they have
@@ -318,7 +314,6 @@ func (w *Watcher) compare(t *task, v *view) outcome {
 	now.access = granted
 	now.fingerprint = hash.Sum64()
 	now.minorFaults, now.majorFaults = s.MinorFaults, s.MajorFaults
-	now.userTime, now.systemTime = s.UserTime, s.SystemTime
 	return w.findPairs(t, files, err)
 }
 
