@@ -136,6 +136,7 @@ func (e *env) deliveries(d delivered) ([]contestant, error) {
 					for range eventsAtATime {
 						allocated = new(keptMemory)
 					}
+					runtime.KeepAlive(allocated)
 					return nil
 				})
 				return err
