@@ -133,6 +133,9 @@ setup: setup-root
 	internal/setup/interpreter ruby profiler/testdata/build/ruby
 setup-root:
 	internal/setup/install demo generate test test-all
+	@# The profiler's tests want it, and not every system has mounted it.
+	@[ -e /sys/kernel/tracing/available_events ] || { root=; [ "$$(id -u)" -eq 0 ] || root=sudo; \
+		$$root mount -t tracefs tracefs /sys/kernel/tracing; }
 	internal/setup/newest-packages
 	internal/setup/newest-peers docs/recipes/build/peers
 	internal/setup/releases docs/recipes/build/releases
