@@ -106,6 +106,12 @@ test:
 	internal/setup/install demo generate test
 	CI= $(MAKE) --no-print-directory test-root
 
+# The profiler's tests want it, and not every system has mounted it.
+.PHONY: tracefs
+tracefs:
+	@[ -e /sys/kernel/tracing/available_events ] || { root=; [ "$$(id -u)" -eq 0 ] || root=sudo; \
+		$$root mount -t tracefs tracefs /sys/kernel/tracing; }
+
 # How many attaching packages at once. In test-all it is one: lint runs beside it.
 lanes := 2
 
@@ -133,9 +139,6 @@ setup: setup-root
 	internal/setup/interpreter ruby profiler/testdata/build/ruby
 setup-root:
 	internal/setup/install demo generate test test-all
-	@# The profiler's tests want it, and not every system has mounted it.
-	@[ -e /sys/kernel/tracing/available_events ] || { root=; [ "$$(id -u)" -eq 0 ] || root=sudo; \
-		$$root mount -t tracefs tracefs /sys/kernel/tracing; }
 	internal/setup/newest-packages
 	internal/setup/newest-peers docs/recipes/build/peers
 	internal/setup/releases docs/recipes/build/releases
@@ -151,6 +154,7 @@ test-all: test-attaching test-computing
 test-attaching test-computing: export CI := true
 test-attaching: setup-root
 	$(MAKE) --no-print-directory test-root lanes=1 race=$(RACE)
+	$(MAKE) --no-print-directory tracefs
 	internal/setup/interpreter ruby profiler/testdata/build/ruby
 	set -e; for module in $(filter-out . $(nested) $(computing),$(modules)); do \
 		$(test) $$module -count=1 -p 1 $(TESTFLAGS) ./...; \
@@ -178,7 +182,7 @@ endif
 
 .PHONY: test-race
 test-race: export CI := true
-test-race: setup
+test-race: setup tracefs
 	set -e; for module in $(modules); do \
 		$(test) $$module $(RACE) -count=1 -p 1 -timeout 40m ./...; \
 	done
