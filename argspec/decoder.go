@@ -49,7 +49,8 @@ func (p *parser) open(f File) {
 //
 // Decode never fails: an argument that cannot be decoded, or whose value cannot
 // be fetched, is in the result with Kind Unavailable and an Err. A blank string
-// has no arguments. The result shares the memory of the string.
+// has no arguments. [Strict] is for callers that want all or none. The result
+// shares the memory of the string.
 //
 // Arguments decode the same at every site of their file, unless their Base is
 // the instruction pointer: rip, eip or pc. So a table of specs can have the
@@ -92,6 +93,16 @@ func (p *parser) decode(args []Arg, arguments string) []Arg {
 	}
 }
 
+// Strict returns an error if the value of one of the arguments cannot be
+// fetched: the Errs of all that cannot, joined.
+func Strict(args []Arg) error {
+	var errs error
+	for i := range args {
+		errs = errors.Join(errs, args[i].Err)
+	}
+	return errs
+}
+
 // Global returns what reads a global variable of the file at a probe's site, as
 // Decode would for an argument of that name: an unsigned number of the
 // variable's size, or of kind Unavailable with an Err. The file and the
@@ -119,41 +130,59 @@ func Global(f File, location uint64, name string) Arg {
 	return a
 }
 
-// ErrNeedsSymbol means that the argument names a symbol that the file does not
-// define, or that no file is known. A debug file may define it. Arguments that
-// cannot be fetched for another reason have errors that say so in their text.
-var ErrNeedsSymbol = errors.New("symbol is needed")
-
-// Why an argument is Unavailable. Each unavailableError has one of these.
+// The errors of arguments, for [errors.Is]. Those that are none of these cannot
+// be fetched for another reason, which the text says: a size that no number
+// has, a label that only the assembler knew, a machine that is not supported.
 var (
-	errMachine = errors.New("machine not supported")
-	errSyntax  = errors.New("malformed operand")
-	errNumber  = errors.New("number does not fit into 64 bits")
-	errSize    = errors.New("size is not 1, 2, 4 or 8 bytes")
+	// ErrNeedsSymbol means that the argument names a symbol that the file does
+	// not define, or that no file is known. A debug file may define it.
+	ErrNeedsSymbol = errors.New("symbol is needed")
+	// ErrNotSaved means that the value is in a register that the kernel does
+	// not save for eBPF programs, such as a vector register.
+	ErrNotSaved = errors.New("register is not saved")
+	// ErrMalformed means that the argument does not have the syntax of the
+	// machine, names a register that the machine does not have, or has a number
+	// above 64 bits.
+	ErrMalformed = errors.New("argument is malformed")
+)
+
+// A reason is why an argument is Unavailable. Each unavailableError has one.
+type reason struct {
+	text string
+	kind error // one of the exported errors, or nil
+}
+
+func (r *reason) Error() string { return r.text }
+
+var (
+	errMachine = &reason{"machine not supported", nil}
+	errSyntax  = &reason{"malformed operand", ErrMalformed}
+	errNumber  = &reason{"number does not fit into 64 bits", ErrMalformed}
+	errSize    = &reason{"size is not 1, 2, 4 or 8 bytes", nil}
 	// Such as the base of an address, or for a value of that size.
-	errRegister = errors.New("register does not exist or cannot stand there")
-	errNotSaved = errors.New("not in pt_regs")
+	errRegister = &reason{"register does not exist or cannot stand there", ErrMalformed}
+	errNotSaved = &reason{"not in pt_regs", ErrNotSaved}
 	// Compilers do not use this register together with another.
-	errRegisterPair = errors.New("value in two registers of which only one is known")
+	errRegisterPair = &reason{"value in two registers of which only one is known", nil}
 	// It is negated, or extended or scaled in a way that Arg cannot say.
-	errIndex       = errors.New("index register is modified")
-	errThreadLocal = errors.New("thread-local storage")
+	errIndex       = &reason{"index register is modified", nil}
+	errThreadLocal = &reason{"thread-local storage", nil}
 	// Which definition counts is known at run time.
-	errReplaceable = errors.New("symbol of a library that another file may replace")
-	errNotLinked   = errors.New("not linked yet: an object file has no addresses")
+	errReplaceable = &reason{"symbol of a library that another file may replace", nil}
+	errNotLinked   = &reason{"not linked yet: an object file has no addresses", nil}
 	// Half of an address computation whose other half is lost, as in x86's
 	// @GOTPCREL or riscv's %pcrel_lo().
-	errRelocation = errors.New("relocation that cannot be undone")
+	errRelocation = &reason{"relocation that cannot be undone", nil}
 	// The assembler has dropped it (.L5, .LANCHOR0, 1f): no symbol table has
 	// its address.
-	errLocalLabel          = errors.New("assembler-local label")
-	errNoSymbols           = errors.New("no file to find the symbol in")
-	errSymbol              = errors.New("symbol lookup failed") // the cause says more
-	errPositionIndependent = errors.New("absolute address in a position-independent file")
-	errUnclear             = errors.New("a symbol alone is its address or the memory there")
-	errIndirect            = errors.New("indirect operand") // a second read through a pointer
-	errFunction            = errors.New("function, not a variable")
-	errTooMany             = errors.New("more than 256 arguments") // maxListed
+	errLocalLabel          = &reason{"assembler-local label", nil}
+	errNoSymbols           = &reason{"no file to find the symbol in", ErrNeedsSymbol}
+	errSymbol              = &reason{"symbol lookup failed", ErrNeedsSymbol} // the cause says more
+	errPositionIndependent = &reason{"absolute address in a position-independent file", nil}
+	errUnclear             = &reason{"a symbol alone is its address or the memory there", nil}
+	errIndirect            = &reason{"indirect operand", nil} // a second read through a pointer
+	errFunction            = &reason{"function, not a variable", nil}
+	errTooMany             = &reason{"more than 256 arguments", nil} // maxListed
 )
 
 // unavailableError is why an argument's value cannot be fetched: "register cr0:
@@ -162,7 +191,7 @@ var (
 type unavailableError struct {
 	raw    string // the argument as the string has it
 	detail string // the register or symbol that the reason names, or ""
-	reason error
+	reason *reason
 	cause  error // why the symbol or DT_PLTGOT was not found, or nil
 }
 
@@ -171,19 +200,18 @@ func (e *unavailableError) Error() string {
 	case e.cause != nil:
 		return e.cause.Error() + " (" + e.raw + ")"
 	case e.detail != "":
-		return e.detail + ": " + e.reason.Error() + " (" + e.raw + ")"
+		return e.detail + ": " + e.reason.text + " (" + e.raw + ")"
 	}
-	return e.reason.Error() + " (" + e.raw + ")"
+	return e.reason.text + " (" + e.raw + ")"
 }
 
-// Unwrap makes errors.Is find the reason and the cause.
+// Unwrap makes errors.Is find the reason and its kind, and the cause.
 func (e *unavailableError) Unwrap() []error {
-	all := []error{e.reason}
-	if e.reason == errNoSymbols || e.reason == errSymbol {
-		all = append(all, ErrNeedsSymbol)
-	}
-	if e.cause != nil {
-		all = append(all, e.cause)
+	all := make([]error, 0, 3)
+	for _, err := range []error{e.reason, e.reason.kind, e.cause} {
+		if err != nil {
+			all = append(all, err)
+		}
 	}
 	return all
 }

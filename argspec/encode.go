@@ -41,7 +41,8 @@ type Encoding struct {
 // Encode encodes an argument for a kernel of the given machine, whose 64-bit
 // kernels may run 32-bit programs: see [Register.Slot]. Offsets are those of a
 // 64-bit kernel. The error is the argument's own Err if the argument is
-// Unavailable, or names a register that such a kernel does not save.
+// Unavailable, and wraps [ErrNotSaved] if such a kernel does not save one of
+// the registers.
 func (a *Arg) Encode(kernel elf.Machine) (Encoding, error) {
 	e := Encoding{Register: -1, Index: -1, Value: uint64(a.Displacement)}
 	base, index := a.Base, a.Index

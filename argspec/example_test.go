@@ -124,6 +124,8 @@ func ExampleArg_Encode() {
 	for _, arg := range argspec.Parse(elf.EM_X86_64, "-4@-20(%rbp) 8@(%rdi,%rcx,8) 1@%ah 8@%xmm0") {
 		e, err := arg.Encode(elf.EM_X86_64)
 		switch {
+		case errors.Is(err, argspec.ErrNotSaved):
+			fmt.Println("not saved:", arg.Raw)
 		case err != nil:
 			fmt.Println(err)
 		default:
@@ -134,7 +136,7 @@ func ExampleArg_Encode() {
 	// memory -20 32 -1 0 0
 	// memory 0 112 88 3 0
 	// register 0 80 -1 0 8
-	// vector or floating point register xmm0: not in pt_regs (8@%xmm0)
+	// not saved: 8@%xmm0
 }
 
 // parsed is a file that the program has read with debug/elf.
@@ -181,21 +183,23 @@ func ExampleFile() {
 	}
 	var f argspec.File = &parsed{file, symbols}
 	for _, text := range []string{"-8@stock_of_apples(%rip)", "8@nowhere(%rip)", "8f@%xmm0", "8@("} {
-		arg := argspec.Decode(nil, f, 0x1f8, text)[0]
-		switch {
-		case errors.Is(arg.Err, argspec.ErrNeedsSymbol):
-			fmt.Println("look for a debug file:", arg.Err)
-		case arg.Err != nil:
-			fmt.Println("leave it out:", arg.Err)
+		args := argspec.Decode(nil, f, 0x1f8, text)
+		switch err := argspec.Strict(args); {
+		case errors.Is(err, argspec.ErrMalformed):
+			fmt.Println("refuse the probe:", err)
+		case errors.Is(err, argspec.ErrNeedsSymbol):
+			fmt.Println("look for a debug file:", err)
+		case err != nil:
+			fmt.Println("leave it out:", err)
 		default:
-			fmt.Println(arg)
+			fmt.Println(args[0])
 		}
 	}
 	// Output:
 	// i64 @ [rip+4432]
 	// look for a debug file: no symbol nowhere (8@nowhere(%rip))
 	// leave it out: vector or floating point register xmm0: not in pt_regs (8f@%xmm0)
-	// leave it out: unexpected end: malformed operand (8@()
+	// refuse the probe: unexpected end: malformed operand (8@()
 }
 
 // An agent with a reader of its own in eBPF fills its own table: here an entry

@@ -157,7 +157,7 @@ func (p *parser) memory(base, index Register, scale uint8, displacement uint64) 
 }
 
 // fail says why the argument is unavailable, unless something said so before.
-func (p *parser) fail(reason error, detail string) {
+func (p *parser) fail(reason *reason, detail string) {
 	if p.err == nil {
 		p.err = &unavailableError{reason: reason, detail: detail}
 	}

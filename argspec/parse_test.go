@@ -260,32 +260,35 @@ func TestWithoutAFile(t *testing.T) {
 		_, err := a.Encode(elf.EM_X86_64)
 		qt.Check(t, qt.Equals(err, a.Err))
 	}
+	qt.Check(t, qt.IsNil(Strict(Parse(elf.EM_X86_64, "8@%rax -4@$1"))))
 }
 
-// Callers search for a debug file if a symbol is missing, and only then.
+// Callers do something else for each kind of reason.
 func TestKindsOfErrors(t *testing.T) {
 	for _, test := range []struct {
 		text string
 		want error
 	}{
 		{"8@counter(%rip)", ErrNeedsSymbol},
-		{"8@%xmm0", errNotSaved},
-		{"8@%cr0", errNotSaved},
-		{"8@8(%rbp", errSyntax},
-		{"8@%eex", errRegister},
-		{"8@$99999999999999999999", errNumber},
-		{"8@.LC0(%rip)", errLocalLabel},
-		{"12@%rax", errSize},
+		{"8@%xmm0", ErrNotSaved},
+		{"8@%cr0", ErrNotSaved},
+		{"8@8(%rbp", ErrMalformed},
+		{"8@%eex", ErrMalformed},
+		{"8@$99999999999999999999", ErrMalformed},
+		{"8@.LC0(%rip)", nil},
+		{"12@%rax", nil},
 	} {
-		args := Parse(elf.EM_X86_64, test.text+" 8@%rax")
-		qt.Check(t, qt.ErrorIs(args[0].Err, test.want))
-		qt.Check(t, qt.Equals(errors.Is(args[0].Err, ErrNeedsSymbol), test.want == ErrNeedsSymbol))
-		qt.Check(t, qt.IsNil(args[1].Err)) // the others are read
+		err := Strict(Parse(elf.EM_X86_64, test.text+" 8@%rax"))
+		qt.Assert(t, qt.IsNotNil(err), qt.Commentf(test.text))
+		for _, kind := range []error{ErrNeedsSymbol, ErrNotSaved, ErrMalformed} {
+			qt.Check(t, qt.Equals(errors.Is(err, kind), kind == test.want),
+				qt.Commentf("%s, %v", test.text, kind))
+		}
 	}
-	qt.Check(t, qt.ErrorIs(Parse(elf.EM_MIPS, "4@$2")[0].Err, errMachine))
+	qt.Check(t, qt.ErrorIs(Strict(Parse(elf.EM_MIPS, "4@$2")), errMachine))
 
 	// What runs on one kernel is not saved by another.
 	arg := Parse(elf.EM_AARCH64, "8@x0")[0]
 	_, err := arg.Encode(elf.EM_X86_64)
-	qt.Check(t, qt.ErrorIs(err, errNotSaved))
+	qt.Check(t, qt.ErrorIs(err, ErrNotSaved))
 }
