@@ -110,14 +110,14 @@ type goingCall struct {
 // readAllNow returns the calls that still go on after their captured texts have
 // been read again. These are unreadable where that takes too long.
 func readAllNow(calls []goingCall) (open []*Event) {
-	read := make([][]Value, len(calls))
-	if !deadline.One(context.Background(), beforePatience, func() {
-		for i, c := range calls {
-			read[i] = readNow(c.Start.PID, c.Start.Site, c.Start.Args)
-		}
-	}, nil) {
-		read = nil
+	starts := make([]Event, len(calls)) // of their own: the callers' may change before a late read ends
+	for i, c := range calls {
+		starts[i] = *c.Start
+		starts[i].Args = slices.Clone(c.Start.Args)
 	}
+	read := inTime(beforePatience, len(calls), func(i int) []Value {
+		return readNow(starts[i].PID, starts[i].Site, starts[i].Args)
+	})
 	for i, c := range calls {
 		if !c.latency.has(c.key, c.call) {
 			continue
@@ -130,6 +130,20 @@ func readAllNow(calls []goingCall) (open []*Event) {
 		open = append(open, c.Event)
 	}
 	return open
+}
+
+// inTime returns what n reads return, one after the other, or nil if that takes
+// too long. Reads may go on after that.
+func inTime(patience time.Duration, n int, read func(i int) []Value) [][]Value {
+	all := make([][]Value, n)
+	if !deadline.One(context.Background(), patience, func() {
+		for i := range all {
+			all[i] = read(i)
+		}
+	}, nil) {
+		return nil
+	}
+	return all
 }
 
 func (s *Session) namedPairs() map[uint32]defs.Pair {
@@ -833,7 +847,7 @@ func returned(machine elf.Machine, at uint64, code []byte) uint64 {
 }
 
 // open returns the calls of before that still go on, and forgets the others.
-func (b *callsBefore) open(s *Session, longer time.Duration) (open []*Event) {
+func (b *callsBefore) open(s *Session, longer time.Duration) []*Event {
 	b.mu.Lock()
 	calls := b.calls
 	b.mu.Unlock()
@@ -842,6 +856,7 @@ func (b *callsBefore) open(s *Session, longer time.Duration) (open []*Event) {
 		return nil
 	}
 	var over []callBefore
+	var open []*Event
 	if !deadline.One(context.Background(), beforePatience, func() {
 		for _, c := range calls {
 			argument, stamp, text, going := c.look()
@@ -854,7 +869,7 @@ func (b *callsBefore) open(s *Session, longer time.Duration) (open []*Event) {
 			}
 		}
 	}, nil) {
-		return nil
+		return nil // it may still write
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

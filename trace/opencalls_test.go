@@ -397,3 +397,21 @@ func TestCallsEndedByExecStayLost(t *testing.T) {
 		qt.Assert(t, qt.IsNil(a.Close()))
 	}
 }
+
+// A read that comes too late goes on, and nobody has its values.
+func TestLateReadsOfOpenCalls(t *testing.T) {
+	late, ended := make(chan struct{}), make(chan struct{})
+	values := trace.InTime(10*time.Millisecond, 2, func(i int) []trace.Value {
+		<-late
+		if i == 1 {
+			defer close(ended)
+		}
+		return make([]trace.Value, 1)
+	})
+	qt.Check(t, qt.IsNil(values))
+	close(late)
+	<-ended
+	values = trace.InTime(time.Minute, 2, func(i int) []trace.Value { return make([]trace.Value, i) })
+	qt.Assert(t, qt.HasLen(values, 2))
+	qt.Check(t, qt.HasLen(values[1], 1))
+}

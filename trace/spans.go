@@ -97,7 +97,7 @@ const (
 	// of a pair going on. The kernel allocates 1.7 kB for each.
 	maxCallers = 8192
 
-	// maxNested is the same for calls of whom own times or paths are wanted,
+	// maxNested is the same for calls whose own times or paths are wanted,
 	// 5.3 kB each, and maxPaths the number of different paths.
 	maxNested = 2048
 	maxPaths  = 1 << 15

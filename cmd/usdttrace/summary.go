@@ -50,8 +50,7 @@ type summary struct {
 // knowsFailures reports whether the ends of all failed calls are known.
 func (t *tracer) knowsFailures() bool {
 	return !slices.ContainsFunc(t.options.pairs(), func(pair defs.PairPattern) bool {
-		call, _ := t.targets.definitions.Call(pair)
-		return len(call.Failed)+len(call.Over) == 0 && !strings.Contains(pair.String(), "|")
+		return !t.targets.definitions.KnowsFailures(pair)
 	})
 }
 

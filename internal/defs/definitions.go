@@ -148,6 +148,13 @@ type CallProbe struct {
 	If string
 }
 
+// KnowsFailures reports whether the ends of calls that fail are known: their
+// definition has them, or the pattern names some.
+func (d *Definitions) KnowsFailures(pair PairPattern) bool {
+	call, _ := d.Call(pair)
+	return len(call.Failed)+len(call.Over) > 0 || strings.Contains(pair.String(), "|")
+}
+
 // Call returns the call that a pattern of pairs names, as in
 // postgresql:statement. Nil Definitions know none.
 func (d *Definitions) Call(pair PairPattern) (Call, bool) {

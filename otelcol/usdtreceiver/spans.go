@@ -62,8 +62,7 @@ func (c *SpanConfig) parse() (*spans, error) {
 	}
 	s.terms = termsOf(s.attributes, s.parent)
 	// Else a call that has failed long ago would end with its process.
-	call, _ := defs.Builtin().Call(pair)
-	s.exits = len(call.Failed)+len(call.Over) > 0 || strings.Contains(c.Pair, "|")
+	s.exits = defs.Builtin().KnowsFailures(pair)
 	s.options = sessionOptions(c.filter(), &trace.EventOptions{
 		Spans: []trace.Latency{{Pair: c.Pair, By: c.MatchBy}}, Exits: s.exits,
 		Captures: captures(s.terms), RingSize: c.BufferSize, Delay: delay,
