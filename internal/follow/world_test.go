@@ -115,7 +115,10 @@ func (w *world) startAt(pid, address int, files ...string) {
 			testprog.WriteNotes(w.t, path, []testprog.Note{{Provider: "p", Name: name}})
 			w.names[fileID(w.t, path)] = name
 		}
-		fmt.Fprintf(&maps, "%08x-%08x r-xp 00000000 08:01 1 %s\n", address, address+0x1000, path)
+		var stat unix.Stat_t // its number tells it from another file at the same address
+		qt.Assert(w.t, qt.IsNil(unix.Stat(path, &stat)))
+		fmt.Fprintf(&maps, "%08x-%08x r-xp 00000000 08:01 %d %s\n", address, address+0x1000,
+			stat.Ino, path)
 		link := filepath.Join(w.root, dir, "map_files",
 			fmt.Sprintf("%x-%x", address, address+0x1000))
 		qt.Assert(w.t, qt.IsNil(os.MkdirAll(filepath.Dir(link), 0o755)))
@@ -162,7 +165,9 @@ type fakeFile struct {
 
 // Open and the methods after it are those of the driver.
 func (w *world) Open(pair *procwatch.ProcessFile) (File[*fake], error) {
-	name := filepath.Base(pair.Path)
+	// Not by its path, which was read before the file if the process has mapped
+	// another one in its place meanwhile.
+	name := w.names[pair.File.ID()]
 	if err := w.fail(WholeFile, name); err != nil {
 		return nil, err
 	}
