@@ -12,23 +12,15 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
 // Newer versions than the system's, by the numbers that they know themselves.
-// Those of PostgreSQL go through the same tests as the system's: make
-// test-releases.
+// Those of PostgreSQL go through the same tests as the system's: see
+// EachPostgres, and make test-releases.
 func TestSoftwareOfNewerReleases(t *testing.T) {
 	testprog.RequireBPF(t)
-	roots, err := filepath.Glob("../../docs/recipes/build/releases/[a-z]*/usr")
-	qt.Assert(t, qt.IsNil(err))
-	if len(roots) == 0 {
-		testneeds.Missing(t, "needs what internal/setup/releases docs/recipes/build/releases unpacks")
-	}
-	for _, usr := range roots {
-		root, err := filepath.Abs(filepath.Dir(usr))
-		qt.Assert(t, qt.IsNil(err))
+	for _, root := range testprog.Releases(t) {
 		found := func(pattern string) (outside, inside string) {
 			t.Helper()
 			files, _ := filepath.Glob(root + pattern)

@@ -27,7 +27,9 @@ const drivers = "../../testdata/drivers"
 
 // Whatever driver passes statements, in whatever protocol: each is one call
 // with its text, as often as the server itself counts it.
-func TestStatementsOfDrivers(t *testing.T) {
+func TestStatementsOfDrivers(t *testing.T) { testprog.EachPostgres(t, testStatementsOfDrivers) }
+
+func testStatementsOfDrivers(t *testing.T) {
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgresForDrivers(t)
 	port := strconv.Itoa(server.Port)
@@ -101,7 +103,9 @@ func TestStatementsOfDrivers(t *testing.T) {
 
 // Statements are told apart by who asks, also from hundreds of connections of
 // one statement each.
-func TestStatementsOfUsers(t *testing.T) {
+func TestStatementsOfUsers(t *testing.T) { testprog.EachPostgres(t, testStatementsOfUsers) }
+
+func testStatementsOfUsers(t *testing.T) {
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgresForDrivers(t)
 	for _, statement := range []string{"CREATE ROLE web LOGIN", "CREATE ROLE batch LOGIN",
@@ -220,7 +224,9 @@ func TestStatementsThatHang(t *testing.T) {
 }
 
 // Who holds a lock is named by what the session has sent last.
-func TestStatementsOfLockHolders(t *testing.T) {
+func TestStatementsOfLockHolders(t *testing.T) { testprog.EachPostgres(t, testStatementsOfLockHolders) }
+
+func testStatementsOfLockHolders(t *testing.T) {
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgres(t)
 	server.Query("CREATE TABLE t (a int)", "INSERT INTO t VALUES (1)")
@@ -273,6 +279,10 @@ func TestStatementsOfLockHolders(t *testing.T) {
 // A statement whose server process is killed is printed with its SQL text. The
 // others of the server, which ends them, exit.
 func TestStatementsOfKilledServers(t *testing.T) {
+	testprog.EachPostgres(t, testStatementsOfKilledServers)
+}
+
+func testStatementsOfKilledServers(t *testing.T) {
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgres(t)
 	r := watching(t, "--json", "--slow", "0", server.File, "postgresql:statement", "postgresql:transaction")

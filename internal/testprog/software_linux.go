@@ -362,6 +362,42 @@ func (p *Postgres) command(
 	return cmd
 }
 
+// EachPostgres runs a test with the system's server, and with those of newer
+// releases.
+func EachPostgres(t *testing.T, test func(t *testing.T)) {
+	if os.Getenv(releaseVariable) != "" {
+		test(t)
+		return
+	}
+	t.Run("system", test)
+	t.Run("newer", func(t *testing.T) {
+		for _, root := range Releases(t) {
+			t.Run(filepath.Base(root), func(t *testing.T) {
+				t.Setenv(releaseVariable, root)
+				test(t)
+			})
+		}
+	})
+}
+
+// Releases returns the roots of the releases that internal/setup/releases has
+// unpacked.
+func Releases(t testing.TB) (roots []string) {
+	t.Helper()
+	const folder = "docs/recipes/build/releases"
+	found, err := filepath.Glob(filepath.Join(testdata(t), "..", folder, "[a-z]*/usr"))
+	qt.Assert(t, qt.IsNil(err))
+	for _, usr := range found {
+		root, err := filepath.Abs(filepath.Dir(usr))
+		qt.Assert(t, qt.IsNil(err))
+		roots = append(roots, root)
+	}
+	if roots == nil {
+		testneeds.Missing(t, "needs what internal/setup/releases %s unpacks", folder)
+	}
+	return roots
+}
+
 // InRelease is a command of another release of the system, which is unpacked at
 // root: it shares this system's processes, users and /tmp.
 func InRelease(root string, as *syscall.Credential, command ...string) []string {
