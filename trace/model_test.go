@@ -374,7 +374,8 @@ func (m *model) exit(p *modelProcess) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, a := range m.attachments {
-		m.lost.Replaced += uint64(a.open[p].open + a.open[p].execed)
+		m.lost.Exited += uint64(a.open[p].open)
+		m.lost.Replaced += uint64(a.open[p].execed)
 		delete(a.open, p)
 	}
 	m.processes = slices.DeleteFunc(m.processes, func(other *modelProcess) bool { return other == p })
