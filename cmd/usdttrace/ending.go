@@ -216,6 +216,8 @@ func (t *tracer) verdict() error {
 	}
 	if relatives := t.relatives(); relatives != "" {
 		err = fmt.Errorf("%w; %s", err, relatives)
+	} else if t.command == nil && len(t.targets.nearest) == 0 {
+		err = fmt.Errorf("%w%s", err, listsAll)
 	}
 	return &nothingError{err}
 }

@@ -134,7 +134,16 @@ func TestWhereTheProbesAre(t *testing.T) {
 	qt.Check(t, qt.Equals(r.stderr, "usdttrace: "+program+": the file has no USDT probes; its library "+
 		library+" has probes: usdttrace -l "+library+"\n"))
 	r = start(t, program, "nothing:*").wait()
-	qt.Check(t, qt.Equals(r.stderr, "usdttrace: "+program+": the file has no USDT probes\n"))
+	qt.Check(t, qt.Equals(r.stderr, "usdttrace: "+program+": the file has no USDT probes\n"),
+		qt.Commentf("its library has others"))
+	const without = "; use a build that contains probes, or add your own " +
+		"(bpftrace and perf trace functions without a probe)\n"
+	r = start(t, "/bin/true", "nothing:*").wait()
+	qt.Check(t, qt.Equals(r.stderr, "usdttrace: /bin/true: the file has no USDT probes"+without))
+	r = start(t, "nothing:*", "--", "/bin/true").wait()
+	qt.Check(t, qt.IsTrue(strings.HasSuffix(r.stderr, "have run"+without)), qt.Commentf(r.stderr))
+	r = start(t, "-p", decimal(os.Getpid()), "--duration", "1ms", "nothing:*").wait()
+	qt.Check(t, qt.IsTrue(strings.HasSuffix(r.stderr, listsAll+"\n")), qt.Commentf(r.stderr))
 
 	// As of pyenv, whose python3 is a script that runs another program.
 	folders := []string{t.TempDir(), t.TempDir()}

@@ -16,7 +16,8 @@ import (
 // Elsewhere returns which other file has matching probes where the file at a
 // path has none, and what to type: of a script its interpreter, or another
 // program of the name in PATH, and of a program a library that it is linked
-// with, or that is in its folders. It returns "" if there is none.
+// with, or that is in its folders. If nothing of a program has probes, it
+// returns what else can be done; otherwise "".
 //
 // name is what the user has typed for the file, in args.
 func Elsewhere(
@@ -24,6 +25,10 @@ func Elsewhere(
 ) string {
 	other, relation := elsewhere(path, patterns)
 	if other == "" {
+		if isWithout(path) {
+			return "; use a build that contains probes, or add your own " +
+				"(bpftrace and perf trace functions without a probe)"
+		}
 		return ""
 	}
 	has := "has probes"
@@ -106,6 +111,22 @@ func linkedWith(path string) (own, common []string) {
 		}
 	}
 	return own, common
+}
+
+// isWithout reports whether neither a program has probes nor what it brings
+// along.
+func isWithout(path string) bool {
+	file, err := elfnote.Open(path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	for range file.Sites() {
+		return false
+	}
+	own, _ := linkedWith(path)
+	return !slices.ContainsFunc(append(own, Beside(path)...),
+		func(library string) bool { return hasProbes(library, nil) })
 }
 
 // hasProbes reports whether a file can be read and has a matching probe.
