@@ -66,6 +66,7 @@ func (w *Watcher) sync(ctx context.Context, pids []int, reason why) (took time.D
 		return 0, nil
 	}
 	if err := w.scanning.LockWhile(ctx); err != nil {
+		w.leave(pids, reason)
 		return 0, err
 	}
 	defer w.scanning.Unlock()
@@ -80,6 +81,17 @@ func (w *Watcher) sync(ctx context.Context, pids []int, reason why) (took time.D
 		err = ctx.Err()
 	}
 	return took, err
+}
+
+// leave leaves processes to the next scan that has the time.
+func (w *Watcher) leave(pids []int, reason why) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, pid := range pids {
+		if p := w.processes[pid]; p != nil {
+			p.due = p.due || reason != ifNeeded
+		}
+	}
 }
 
 // visit scans processes. It reports whether it came to all of them before the

@@ -373,12 +373,19 @@ func TestWatcherScansWhatWasDueWhenRunEnded(t *testing.T) {
 	p := fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}}
 	w.put(p)
 	w.pass("+otel_memory", "+1 memory.so")
-	p.maps = append(p.maps, w.at(0x2000, "other.so"))
-	w.put(p) // stat does not tell
-	w.processes[1].due = true
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := w.sync(ended, w.pidsDue(), happened)
-	qt.Assert(t, qt.ErrorIs(err, context.Canceled))
-	w.pass("+libstdcxx", "+1 other.so")
+	for i := range 8 { // it has ended before or after its turn to scan
+		other := w.at(uint64(0x2000+0x1000*i), "other.so")
+		p.maps = append(p.maps[:1], other)
+		w.put(p) // stat does not tell
+		w.processes[1].due = true
+		_, err := w.sync(ended, w.pidsDue(), happened)
+		qt.Assert(t, qt.ErrorIs(err, context.Canceled))
+		if i == 0 {
+			w.pass("+libstdcxx", "+1 other.so")
+		} else {
+			w.pass("~1 other.so")
+		}
+	}
 }
