@@ -383,6 +383,7 @@ func (w *Watcher) syncEvents(ctx context.Context, source *eventSource) error {
 	w.mu.Unlock()
 	if told.lost > 0 {
 		if err := w.syncAll(ctx, true); err != nil {
+			w.leave(pids, happened)
 			return err
 		}
 	}
