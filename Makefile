@@ -95,7 +95,7 @@ demo:
 # to copies. Attaching waits for the kernel most of the time.
 test := CGO_ENABLED=1 internal/setup/gotest
 reading := ./argspec ./cmd/usdtlist ./internal/commandline \
-	./internal/suggest ./trace/internal/bpfgen ./internal/testbpf
+	./internal/defs ./trace/internal/bpfgen ./internal/testbpf
 copying := ./cmd/usdttrace ./trace
 attaching = $(filter-out $(reading),./internal/testprog $(call list,-f \
 	'{{$$path := .ImportPath}}{{range .TestImports}}{{$$path}} {{.}}{{"\n"}}{{end}}{{range .XTestImports}}{{$$path}} {{.}}{{"\n"}}{{end}}' \

@@ -18,7 +18,6 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
@@ -224,7 +223,7 @@ func (s *Session) attachSelection(
 		}
 		return nil, refused
 	}
-	shared := suggest.Shared(w.elf.Sites())
+	shared := defs.SharedLocations(w.elf.Sites())
 	for _, site := range w.sites {
 		site.SameInstruction = shared[site.Location]
 	}

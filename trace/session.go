@@ -17,8 +17,8 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/attaching"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/ldso"
-	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
@@ -205,7 +205,7 @@ func (s *Session) Attach(
 	sel, err := usdt.Select(target, patterns...)
 	var none *usdt.NotFoundError
 	if errors.As(err, &none) {
-		return nil, fmt.Errorf("%w%s", err, suggest.Among(none.Probes, none.Patterns))
+		return nil, fmt.Errorf("%w%s", err, defs.NearestAmong(none.Probes, none.Patterns))
 	}
 	if err != nil {
 		return nil, err

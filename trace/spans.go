@@ -16,7 +16,6 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/defs"
-	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
@@ -619,7 +618,7 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 	if !slices.ContainsFunc(s.latencies, func(l *latency) bool {
 		return len(l.pairs(s.opts.known(), &listing, known)) > 0 // whose ends are not both selected
 	}) {
-		found.missing = suggest.NewPairError(s.latencies[0].pair, &listing)
+		found.missing = defs.NewPairError(s.latencies[0].pair, &listing)
 	}
 	return found
 }

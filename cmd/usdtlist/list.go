@@ -22,7 +22,6 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/suggest"
 )
 
 type failure struct {
@@ -429,8 +428,8 @@ func (l *lister) warnNothing(path string, file *elfnote.File, elsewhere string) 
 	for _, p := range l.options.patterns {
 		wanted = append(wanted, p.String())
 	}
-	near := suggest.Probes(file.Sites(), l.options.patterns...)
-	text := suggest.NoMatch(strings.Join(wanted, " or "), "", near)
+	near := defs.NearestProbes(file.Sites(), l.options.patterns...)
+	text := defs.NoMatch(strings.Join(wanted, " or "), "", near)
 	if len(near) == 0 && elsewhere == "" {
 		text += " (without a pattern, all are listed)"
 	}

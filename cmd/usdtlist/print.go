@@ -16,7 +16,6 @@ import (
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
-	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/terminal"
 )
 
@@ -117,7 +116,7 @@ func (l *lister) details(list *listing) {
 	}
 	l.out.WriteByte('\n')
 	if list.elf.Header().Type != elf.ET_REL { // whose sections overlap
-		list.shared = suggest.Shared(list.elf.Sites())
+		list.shared = defs.SharedLocations(list.elf.Sites())
 	}
 	for i := range list.probes {
 		p := &list.probes[i]

@@ -18,10 +18,10 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/debuginfo"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
-	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
@@ -251,7 +251,7 @@ func (f *follower) warn(err error) {
 	t := f.tracer
 	var failed *watch.Error
 	var filtered *tracing.FilteredError
-	var unpaired *suggest.PairError
+	var unpaired *defs.PairError
 	isFailed := errors.As(err, &failed)
 	if isFailed {
 		f.first.Delete(failed.Path)

@@ -24,7 +24,6 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
-	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
@@ -43,7 +42,7 @@ func explain(err error) string {
 	switch {
 	case errors.As(err, &notFound) && len(notFound.Patterns) > 0 &&
 		!strings.Contains(err.Error(), " (nearest: "):
-		return err.Error() + cmp.Or(suggest.Among(notFound.Probes, notFound.Patterns), listsAll)
+		return err.Error() + cmp.Or(defs.NearestAmong(notFound.Probes, notFound.Patterns), listsAll)
 	case errors.As(err, &denied):
 		return fmt.Sprintf("not permitted (%s): %s", denied.Op, advice(denied.Err))
 	case errors.As(err, &filtered):
@@ -615,7 +614,7 @@ func (t *targets) nothing(patterns []elfnote.Pattern, where string) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return errors.New(suggest.NoMatch(strings.Join(texts, " or "), where, t.nearest))
+	return errors.New(defs.NoMatch(strings.Join(texts, " or "), where, t.nearest))
 }
 
 // near keeps the names of probes that an error gives as spelled most like the
@@ -627,7 +626,7 @@ func (t *targets) near(err error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.nearest = suggest.Add(t.nearest, notFound.Probes, notFound.Patterns)
+	t.nearest = defs.AddNearest(t.nearest, notFound.Probes, notFound.Patterns)
 }
 
 // addNearest keeps the names of a file's probes that are spelled most like the

@@ -21,7 +21,6 @@ import (
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
-	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -224,7 +223,7 @@ func (t *targets) missingPair(where string) error {
 		if !slices.ContainsFunc(t.definitions.Pairs(listing, p), func(pair defs.Pair) bool {
 			return len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0
 		}) {
-			return &nothingError{suggest.NewPairError(p, listing)}
+			return &nothingError{defs.NewPairError(p, listing)}
 		}
 	}
 	return nil

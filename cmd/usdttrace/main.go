@@ -23,8 +23,8 @@ import (
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/debuginfod"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/procwatch"
-	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
@@ -478,7 +478,7 @@ func (t *tracer) noteBegun() {
 	} else {
 		t.addNearest(t.options.pid)
 		t.targets.mu.Lock()
-		text += suggest.Nearest(t.targets.nearest)
+		text += defs.Nearest(t.targets.nearest)
 		t.targets.mu.Unlock()
 	}
 	t.messages.Note("%s; %s (Ctrl-C ends)", text, next)

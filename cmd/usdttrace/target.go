@@ -28,7 +28,6 @@ import (
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
-	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
@@ -52,7 +51,7 @@ type targets struct {
 	files    map[string]int                // that were watched, with their sites; see maxWatched
 	probes   map[[2]string]bool            // of these and of selections, if pairs are measured
 	width    int                           // of the longest probe's name, see maxProbeWidth
-	filtered error                         // the last *tracing.FilteredError or *suggest.PairError
+	filtered error                         // the last *tracing.FilteredError or *defs.PairError
 	fires    []string                      // when probes that were watched fire, see maxFires
 	missed   string                        // a file whose process ended before it was attached
 	nearest  []string                      // probes that nearly match
@@ -325,7 +324,7 @@ func (t *targets) withPairs(target usdt.Target, err error) error {
 	if failed != nil {
 		return err
 	}
-	if e := suggest.NewPairError(wanted[0], listing); len(e.Pairs) > 0 {
+	if e := defs.NewPairError(wanted[0], listing); len(e.Pairs) > 0 {
 		return fmt.Errorf("%s: %w", all.Name(), e)
 	}
 	return err
@@ -365,7 +364,7 @@ func (t *tracer) attachFiles() error {
 		done := t.messages.During("attaching to %s of %s", plural(sel.Len(), "site"), sel.Name())
 		a, err := t.attachSelection(sel)
 		done()
-		if errors.As(err, new(*suggest.PairError)) { // perhaps another file has one
+		if errors.As(err, new(*defs.PairError)) { // perhaps another file has one
 			t.targets.without = append(t.targets.without, err)
 			continue
 		}

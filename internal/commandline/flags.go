@@ -20,8 +20,8 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/ldso"
-	"github.com/gousdt/gousdt/internal/suggest"
 )
 
 // Flags are the flags of a command. The zero value has none. A flag has one or
@@ -246,7 +246,7 @@ func (f *Flags) setLong(word string, next []string) ([]string, error) {
 		return set.with(name, value, hasValue, next)
 	}
 	names := slices.DeleteFunc(f.Names(), func(name string) bool { return len(name) == 1 })
-	if near := suggest.Word(name[2:], names); near != "" {
+	if near := defs.NearestWord(name[2:], names); near != "" {
 		return nil, fmt.Errorf("no such flag: %s (nearest: --%s)", name, near)
 	}
 	return nil, fmt.Errorf("no such flag: %s", name)

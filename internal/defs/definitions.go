@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package defs lists the probes of a file, reads the definitions of providers,
-// and finds pairs of probes and calls. Package providers documents their
-// language, and has the part of this package that is for users.
+// and finds pairs of probes, calls, and the probes that a pattern without a
+// match may have meant. Package providers documents the language of
+// definitions, and has the part of this package that is for users.
 package defs
 
 import (

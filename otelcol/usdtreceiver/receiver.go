@@ -28,7 +28,6 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/watch"
@@ -337,7 +336,7 @@ func (r *usdtReceiver) warnUnmatched() {
 			r.logger.Warn("no process has a probe of this so far: "+
 				"check its name, or start what has it",
 				zap.String("item", i.name), zap.Stringers("probes", i.patterns),
-				zap.Strings("known_names_like_it", suggest.Probes(known, i.patterns...)))
+				zap.Strings("known_names_like_it", defs.NearestProbes(known, i.patterns...)))
 		}
 	}
 }

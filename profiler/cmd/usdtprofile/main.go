@@ -27,7 +27,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
-	"github.com/gousdt/gousdt/internal/suggest"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/profiler"
 	"github.com/gousdt/gousdt/providers"
@@ -336,7 +336,7 @@ func (o *options) nothing() error {
 			where = "these processes; usdtlist -p PID lists the probes of one"
 		}
 	}
-	return errors.New(suggest.NoMatch(patterns, where, nil))
+	return errors.New(defs.NoMatch(patterns, where, nil))
 }
 
 // labels keep the stacks of processes apart where that was asked for.

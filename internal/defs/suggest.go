@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package suggest finds the probes, and pairs of probes, of a file that a
-// pattern may have meant, and those that it has without meaning to.
-package suggest
+package defs
 
 import (
 	"fmt"
@@ -13,7 +11,6 @@ import (
 	"sync"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
 )
 
@@ -48,19 +45,19 @@ func Nearest(names []string) string {
 	return " (nearest: " + strings.Join(names, ", ") + ")"
 }
 
-// A file is untrusted: maxShared is at how many locations Shared names probes,
-// and maxSharing how many sites it counts at one.
+// A file is untrusted: maxShared is at how many locations SharedLocations names
+// probes, and maxSharing how many sites it counts at one.
 const (
 	maxShared  = 4096
 	maxSharing = 16
 )
 
-// Shared returns the probes, as PROVIDER:NAME, at those locations where several
-// sites of a file are, by the location. A probe that has several is named once,
-// with their number. At locations after the first maxShared it names none, but
-// says that there are several probes. Linkers put them there by making one of
-// equal functions.
-func Shared(sites iter.Seq2[elfnote.Site, error]) map[uint64][]string {
+// SharedLocations returns the probes, as PROVIDER:NAME, at those locations
+// where several sites of a file are, by the location. A probe that has several
+// is named once, with their number. At locations after the first maxShared it
+// names none, but says that there are several probes. Linkers put them there by
+// making one of equal functions.
+func SharedLocations(sites iter.Seq2[elfnote.Site, error]) map[uint64][]string {
 	var locations []uint64
 	for site, err := range sites {
 		if err == nil {
@@ -118,12 +115,12 @@ func counted(names []string) (once []string) {
 	return once
 }
 
-// Probes returns up to three probes of some sites, as PROVIDER:NAME, whose
-// names are spelled most like one of the patterns, best first. Upper and lower
-// case, hyphens and underscores make no difference: people write query-start,
-// as DTrace does, for query__start. If only providers are wanted, as in
-// postgres:*, it returns those, as postgresql:*.
-func Probes(sites iter.Seq2[elfnote.Site, error], patterns ...elfnote.Pattern) []string {
+// NearestProbes returns up to three probes of some sites, as PROVIDER:NAME,
+// whose names are spelled most like one of the patterns, best first. Upper and
+// lower case, hyphens and underscores make no difference: people write
+// query-start, as DTrace does, for query__start. If only providers are wanted,
+// as in postgres:*, it returns those, as postgresql:*.
+func NearestProbes(sites iter.Seq2[elfnote.Site, error], patterns ...elfnote.Pattern) []string {
 	wanted := make([]probe, 0, len(patterns))
 	onlyProviders := true
 	for _, p := range patterns {
@@ -154,15 +151,15 @@ func Probes(sites iter.Seq2[elfnote.Site, error], patterns ...elfnote.Pattern) [
 	return candidates.best()
 }
 
-// Among returns " (nearest: a, b)" for the probes among some that are spelled
-// most like one of the patterns, "" if none is.
-func Among(probes []elfnote.Site, patterns []elfnote.Pattern) string {
-	return Nearest(Add(nil, probes, patterns))
+// NearestAmong returns " (nearest: a, b)" for the probes among some that are
+// spelled most like one of the patterns, "" if none is.
+func NearestAmong(probes []elfnote.Site, patterns []elfnote.Pattern) string {
+	return Nearest(AddNearest(nil, probes, patterns))
 }
 
-// Add adds such probes to those of other files, up to three altogether.
-func Add(known []string, probes []elfnote.Site, patterns []elfnote.Pattern) []string {
-	for _, name := range Probes(func(yield func(elfnote.Site, error) bool) {
+// AddNearest adds such probes to those of other files, up to three altogether.
+func AddNearest(known []string, probes []elfnote.Site, patterns []elfnote.Pattern) []string {
+	for _, name := range NearestProbes(func(yield func(elfnote.Site, error) bool) {
 		for i := range probes {
 			if !yield(probes[i], nil) {
 				return
@@ -176,8 +173,9 @@ func Add(known []string, probes []elfnote.Site, patterns []elfnote.Pattern) []st
 	return known
 }
 
-// Word returns the word that is spelled most like another, "" if none is near.
-func Word(wanted string, words []string) string {
+// NearestWord returns the word that is spelled most like another, "" if none is
+// near.
+func NearestWord(wanted string, words []string) string {
 	var candidates candidates[string]
 	p := parse(wanted)
 	for _, word := range words {
@@ -186,25 +184,25 @@ func Word(wanted string, words []string) string {
 	return append(candidates.best(), "")[0]
 }
 
-// Pairs returns up to three of some pairs whose names are spelled most like a
-// pattern, best first.
-func Pairs(pairs []defs.Pair, pattern defs.PairPattern) []defs.Pair {
+// nearestPairs returns up to three of some pairs whose names are spelled most
+// like a pattern, best first.
+func nearestPairs(pairs []Pair, pattern PairPattern) []Pair {
 	text, _, _ := strings.Cut(pattern.String(), "|")
-	var meant []defs.Pair          // the pattern names one of their probes, not the pair
+	var meant []Pair               // the pattern names one of their probes, not the pair
 	wanted := []probe{parse(text)} // PROVIDER:BASE, as the pair is called
 	ends := pattern.Patterns()
 	both := strings.Contains(text, "..")
 	if both {
 		wanted = []probe{parse(ends[0].String()), parse(ends[1].String())}
 	}
-	var candidates candidates[defs.Pair]
+	var candidates candidates[Pair]
 	for _, pair := range pairs[:min(mostCompared, len(pairs))] {
 		provider, base, _ := strings.Cut(pair.String(), ":")
-		names := []defs.FileProbe{{Provider: provider, Name: base}}
+		names := []FileProbe{{Provider: provider, Name: base}}
 		if both {
-			names = []defs.FileProbe{pair.Start, pair.Done}
+			names = []FileProbe{pair.Start, pair.Done}
 		}
-		is := func(end *defs.FileProbe) bool {
+		is := func(end *FileProbe) bool {
 			return text == end.Name || text == end.Provider+":"+end.Name
 		}
 		if is(&pair.Start) || is(&pair.Done) {
@@ -224,14 +222,14 @@ func Pairs(pairs []defs.Pair, pattern defs.PairPattern) []defs.Pair {
 
 // A PairError says that a file has no pair of probes that a pattern selects.
 type PairError struct {
-	Pattern defs.PairPattern
-	Pairs   []defs.Pair // those of the file whose names end as usual
+	Pattern PairPattern
+	Pairs   []Pair // those of the file whose names end as usual
 }
 
 // NewPairError returns the error for a file with these probes.
-func NewPairError(pattern defs.PairPattern, listing *defs.Listing) *PairError {
-	var none *defs.Definitions
-	return &PairError{Pattern: pattern, Pairs: none.Pairs(listing, defs.MustParsePairPattern("*"))}
+func NewPairError(pattern PairPattern, listing *Listing) *PairError {
+	var none *Definitions
+	return &PairError{Pattern: pattern, Pairs: none.Pairs(listing, MustParsePairPattern("*"))}
 }
 
 // maxNamedPairs is the greatest number of pairs that an error names.
@@ -242,7 +240,7 @@ func (e *PairError) Error() string {
 	if len(e.Pairs) == 0 {
 		return text + " (the names of no two probes end as those of a pair do)"
 	}
-	pairs, intro, more := Pairs(e.Pairs, e.Pattern), "nearest", ""
+	pairs, intro, more := nearestPairs(e.Pairs, e.Pattern), "nearest", ""
 	if len(pairs) == 0 {
 		pairs, intro = e.Pairs, "there are"
 		if len(pairs) > maxNamedPairs {

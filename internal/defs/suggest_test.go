@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package suggest
+package defs
 
 import (
 	"fmt"
@@ -9,11 +9,10 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
-func TestProbes(t *testing.T) {
+func TestNearestProbes(t *testing.T) {
 	file, err := elfnote.Open(testprog.Path(t, "target-pie"))
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
@@ -36,7 +35,7 @@ func TestProbes(t *testing.T) {
 		{"no pattern", nil, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			names := Probes(file.Sites(), tc.patterns...)
+			names := NearestProbes(file.Sites(), tc.patterns...)
 			if tc.first == "" {
 				qt.Assert(t, qt.HasLen(names, 0))
 				return
@@ -47,12 +46,12 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-func TestPairs(t *testing.T) {
-	var pairs []defs.Pair
+func TestNearestPairs(t *testing.T) {
+	var pairs []Pair
 	for _, base := range []string{"query__parse", "query", "checkpoint"} {
-		pairs = append(pairs, defs.Pair{
-			Start: defs.FileProbe{Provider: "postgresql", Name: base + "__start"},
-			Done:  defs.FileProbe{Provider: "postgresql", Name: base + "__done"},
+		pairs = append(pairs, Pair{
+			Start: FileProbe{Provider: "postgresql", Name: base + "__start"},
+			Done:  FileProbe{Provider: "postgresql", Name: base + "__done"},
 		})
 	}
 	for pattern, want := range map[string]string{
@@ -63,7 +62,7 @@ func TestPairs(t *testing.T) {
 		"python:query": "",
 		"zzz..zzz":     "",
 	} {
-		found := Pairs(pairs, defs.MustParsePairPattern(pattern))
+		found := nearestPairs(pairs, MustParsePairPattern(pattern))
 		if want == "" {
 			qt.Check(t, qt.HasLen(found, 0), qt.Commentf("%s", pattern))
 			continue
@@ -71,10 +70,10 @@ func TestPairs(t *testing.T) {
 		qt.Assert(t, qt.IsTrue(len(found) > 0), qt.Commentf("%s", pattern))
 		qt.Check(t, qt.Equals(found[0].String(), want), qt.Commentf("%s", pattern))
 	}
-	qt.Check(t, qt.HasLen(Pairs(pairs, defs.PairPattern{}), 0))
+	qt.Check(t, qt.HasLen(nearestPairs(pairs, PairPattern{}), 0))
 	// Where one of its probes is named, no other pair was meant.
 	for _, pattern := range []string{"postgresql:query__start", "query__done"} {
-		found := Pairs(pairs, defs.MustParsePairPattern(pattern))
+		found := nearestPairs(pairs, MustParsePairPattern(pattern))
 		qt.Assert(t, qt.HasLen(found, 1), qt.Commentf("%s", pattern))
 		qt.Check(t, qt.Equals(found[0].String(), "postgresql:query"))
 	}
@@ -111,14 +110,14 @@ func TestDistance(t *testing.T) {
 	qt.Check(t, qt.Equals(exact.distance(plain("a:b"), plain("[c]")), 0))
 }
 
-func TestShared(t *testing.T) {
+func TestSharedLocations(t *testing.T) {
 	site := func(name string, location uint64) elfnote.Site {
 		return elfnote.Site{Provider: "p", Name: name, Location: location}
 	}
 	sites := []elfnote.Site{site("b", 8), site("a", 8), site("alone", 4), site("b", 8),
 		site("twice", 6), site("twice", 6)}
 	shared := func() map[uint64][]string {
-		return Shared(func(yield func(elfnote.Site, error) bool) {
+		return SharedLocations(func(yield func(elfnote.Site, error) bool) {
 			for _, s := range sites {
 				if !yield(s, nil) {
 					return
