@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
@@ -62,7 +63,7 @@ func TestWatchAttachesWhatLackedRoomWhenThereIsSome(t *testing.T) {
 
 				found, other := testprog.Start(t, two), testprog.Start(t, two)
 				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), found.PID)))
-				var full *usdt.LimitError
+				var full *attaching.LimitError
 				qt.Assert(t, qt.ErrorAs(await(t, failed), &full))
 				// The file will be attached by another process than the one it
 				// was found in.
