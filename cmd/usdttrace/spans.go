@@ -38,7 +38,7 @@ func (p *textPrinter) span(e *trace.Event) {
 	if e.Failed {
 		state = "failed"
 	}
-	b := p.call(e, p.rendered(e.Site, func() string { return cutName(e.Pair()) }), state)
+	b := p.call(e, p.site(e.Site).rendered(func() string { return cutName(e.Pair()) }), state)
 	if own := func(i int) bool { return !repeats(e, i) }; anyArgument(e, own) {
 		b = p.arguments(append(b, "  ->"...), e, own)
 	}
@@ -126,16 +126,20 @@ func repeats(e *trace.Event, i int) bool {
 // room for them, texts are cut.
 func (p *textPrinter) arguments(b []byte, e *trace.Event, wanted func(i int) bool) []byte {
 	var texts [][2]int // where they begin and end
+	known := p.site(e.Site).of(e, &p.style)
 	for i := range e.Args {
-		if isShownLength(e, i) || !wanted(i) {
+		a := &known[i]
+		if a.text >= 0 && a.text < len(e.Args) { // the length of a text that is shown
+			if data, _ := e.Args[a.text].Data(); data != nil {
+				continue
+			}
+		}
+		if !wanted(i) {
 			continue
 		}
-		b = append(append(b, ' '), p.style.arg...)
-		definition := e.Site.Argument(i)
-		b = appendArgumentName(b, &definition, i)
-		b = append(append(b, '='), p.style.reset...)
+		b = append(b, a.begin...)
 		from := len(b)
-		b = appendArgument(b, &e.Args[i], &definition)
+		b = appendArgument(b, &e.Args[i], &a.definition)
 		if data, _ := e.Args[i].Data(); p.width > 0 && data != nil {
 			texts = append(texts, [2]int{from, len(b)})
 		}
