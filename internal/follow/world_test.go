@@ -34,9 +34,9 @@ type world struct {
 	files  string      // the directory of the files
 	ended  map[int]int // processes, by PID
 	starts int         // calls of startAt
-	names  map[procfs.FileID]string
 
 	mu          sync.Mutex
+	names       map[procfs.FileID]string
 	attached    map[*fake]bool
 	room        int  // how much can be attached at a time
 	share       bool // the room is shared out
@@ -113,7 +113,10 @@ func (w *world) startAt(pid, address int, files ...string) {
 		path := filepath.Join(w.files, name)
 		if _, err := os.Stat(path); err != nil {
 			testprog.WriteNotes(w.t, path, []testprog.Note{{Provider: "p", Name: name}})
-			w.names[fileID(w.t, path)] = name
+			id := fileID(w.t, path)
+			w.mu.Lock()
+			w.names[id] = name
+			w.mu.Unlock()
 		}
 		var stat unix.Stat_t // its number tells it from another file at the same address
 		qt.Assert(w.t, qt.IsNil(unix.Stat(path, &stat)))
@@ -167,7 +170,9 @@ type fakeFile struct {
 func (w *world) Open(pair *procwatch.ProcessFile) (File[*fake], error) {
 	// Not by its path, which was read before the file if the process has mapped
 	// another one in its place meanwhile.
+	w.mu.Lock()
 	name := w.names[pair.File.ID()]
+	w.mu.Unlock()
 	if err := w.fail(WholeFile, name); err != nil {
 		return nil, err
 	}
