@@ -170,9 +170,7 @@ type fakeFile struct {
 func (w *world) Open(pair *procwatch.ProcessFile) (File[*fake], error) {
 	// Not by its path, which was read before the file if the process has mapped
 	// another one in its place meanwhile.
-	w.mu.Lock()
-	name := w.names[pair.File.ID()]
-	w.mu.Unlock()
+	name := w.name(pair.File)
 	if err := w.fail(WholeFile, name); err != nil {
 		return nil, err
 	}
@@ -190,7 +188,13 @@ func (w fakeFile) Close() error {
 }
 
 func (w *world) PerProcess(file *procwatch.CachedFile) bool {
-	return w.perFile(w.names[file.ID()])
+	return w.perFile(w.name(file))
+}
+
+func (w *world) name(file *procwatch.CachedFile) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.names[file.ID()]
 }
 
 func (w fakeFile) Attach(
