@@ -142,6 +142,16 @@ func TestActions(t *testing.T) {
 	qt.Check(t, qt.HasLen(actions("other.yml", text), 0))
 }
 
+func TestWords(t *testing.T) {
+	text := []byte("Each process that passes a probe\nsays so; `tell` is code.\n```\nit tells\n```\n")
+	qt.Check(t, qt.DeepEquals(words("docs/operator.md", text), []string{
+		`docs/operator.md:1: "passes a probe": write a probe fires`,
+		`docs/operator.md:2: "says": write shows, reports`,
+	}))
+	qt.Check(t, qt.HasLen(words("cmd/usdtlist/help.txt", text), 3), qt.Commentf("it is all prose"))
+	qt.Check(t, qt.HasLen(words("docs/design.md", text), 0))
+}
+
 func TestLarge(t *testing.T) {
 	conditions := func(n int) string {
 		return "\tif a {\n" + strings.Repeat("\t_ = a && b\n", n-1) + "\t}\n"

@@ -2,9 +2,10 @@
 
 // Lint checks rules of this repository that no other tool knows: comments wrap
 // at 80 columns and code at 110, comments have no turns that are read twice,
-// functions have at most 25 branches and structs 25 fields, tests are skipped
-// by package testneeds alone, sources name their licence, workflows name
-// commits of actions, and the documentation is as package docs says.
+// the documentation for users has one word for one thing, functions have at
+// most 25 branches and structs 25 fields, tests are skipped by package
+// testneeds alone, sources name their licence, workflows name commits of
+// actions, and the documentation is as package docs says.
 package main
 
 import (

@@ -122,6 +122,52 @@ func (f *file) turns() (problems []string) {
 	return problems
 }
 
+// foreign are words of the documentation for users that have another word here.
+// A text of several words is a string.
+var foreign = []struct {
+	pattern *regexp.Regexp
+	write   string
+}{
+	{turn(`(pass(es|ed)?|hits?) (the|a|an|this|its|another|other|no) probes?`), "a probe fires"},
+	{turn(`probes? (that )?(is|are|was|were) (passed|hit)`), "a probe fires"},
+	{turn(`(each|every|a|the|as) texts?|texts`), "string, SQL text"},
+	{turn(`says|tells?|(is|are) told`), "shows, reports"},
+	{turn(`spots?`), "site"},
+	{turn(`whoever|somebody|in vain|so many|for so long|left behind|by itself`), "who does it; without effect"},
+	{turn(`([;,] |\()(of|by|for|from|to) (which|whom)`), "two sentences"},
+	{turn(`has (probes?|the probes?|arguments?)`), "contains"},
+}
+
+// forUsers matches the files that such words are kept out of.
+var forUsers = regexp.MustCompile(`^(README|SECURITY|CONTRIBUTING|` +
+	`docs/(operator|one-liners|troubleshooting|faq|recipes/[^/]*))\.md$|^cmd/[^/]*/(help|short)\.txt$`)
+
+// words finds these words outside of code.
+func words(name string, text []byte) (problems []string) {
+	if !forUsers.MatchString(name) {
+		return nil
+	}
+	isMarkdown, isCode := path.Ext(name) == ".md", false
+	for i, line := range strings.Split(string(text), "\n") {
+		if isMarkdown && strings.HasPrefix(line, "```") {
+			isCode = !isCode
+		}
+		if isCode || isMarkdown && strings.HasPrefix(line, "    ") {
+			continue
+		}
+		line = inline.ReplaceAllString(line, "`")
+		for _, word := range foreign {
+			for _, found := range word.pattern.FindAllString(line, -1) {
+				problems = append(problems, fmt.Sprintf("%s:%d: %q: write %s", name, i+1, found, word.write))
+			}
+		}
+	}
+	return problems
+}
+
+// inline matches code in a line, and what only the source shows.
+var inline = regexp.MustCompile("`[^`]*`|<!--.*?-->|\"[^\"]*\"")
+
 // mayCallSkip lists the directories whose files may skip a test themselves: the
 // package of the policy, and benchmarks: some make no sense on some machines.
 var mayCallSkip = []string{"internal/testneeds/", "bench/"}
@@ -276,5 +322,5 @@ func checkText(dir, name string) ([]string, error) {
 		return nil, err
 	}
 	text, err := os.ReadFile(filepath.Join(dir, name))
-	return append(licence(name, text), actions(name, text)...), err
+	return slices.Concat(licence(name, text), actions(name, text), words(name, text)), err
 }
