@@ -247,6 +247,18 @@ func TestArgumentsThatNoSiteOfAProcessHas(t *testing.T) {
 		qt.Commentf("another probe has it"))
 }
 
+// A captured member stands after the arguments of the probe.
+func TestMembersOfAProcessAreNotMissing(t *testing.T) {
+	p := startProgram(t, copyOf(t, "members"))
+	names := filepath.Join(t.TempDir(), "members.d")
+	qt.Assert(t, qt.IsNil(os.WriteFile(names, []byte(
+		"provider members { probe request(struct request *request, int code); };"), 0o600)))
+	r := start(t, "-p", decimal(p.PID), "--duration", "1ms", "--names", names,
+		"--str", "request->id", "members:request").wait()
+	r.ok()
+	qt.Check(t, qt.Not(qt.StringContains(r.stderr, "no site has")))
+}
+
 func TestFileWithoutTheProbesIsTold(t *testing.T) {
 	path, other := copyOf(t, "target-pie"), testprog.Path(t, "launcher")
 	r := start(t, "--duration", "1ms", path, other, "gousdt_test:three").wait()

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/deadline"
@@ -28,6 +29,7 @@ import (
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
@@ -99,6 +101,7 @@ func (t *targets) attached(a *trace.Attachment) (isNew bool) {
 		t.addProbe(&site.Site)
 	}
 	ends := t.ends()
+	machine, _ := sys.KernelMachine() // of another one, arguments are as many
 	path := a.Path()
 	if len(t.options.files) > 0 {
 		path = canonical(path)
@@ -117,7 +120,9 @@ func (t *targets) attached(a *trace.Attachment) (isNew bool) {
 		last = site
 		t.addFires(site)
 		t.addKeys(site)
-		t.addLacking(&site.Site, 0, ends)
+		own := site.Site // captured variables and members follow its arguments
+		own.Args = own.Args[:min(len(own.Args), len(argspec.Parse(machine, own.Arguments)))]
+		t.addLacking(&own, 0, ends)
 		if n := terminal.Columns(terminal.Escape(probeName(site))); n <= maxProbeWidth {
 			t.width = max(t.width, n)
 		}
