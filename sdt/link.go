@@ -152,7 +152,7 @@ func (f *image) record(data []byte, address uint64) (r record, err error) {
 		return r, io.ErrUnexpectedEOF
 	}
 	if r.texts = data[head : head+length]; bytes.Count(r.texts, []byte{0}) != 3 {
-		return r, errors.New("it has not three texts")
+		return r, errors.New("it has not three strings")
 	}
 	if r.function, err = f.pointer(data, address); err != nil {
 		return r, err

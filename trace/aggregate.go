@@ -245,7 +245,7 @@ func (s *definition) checkAggregation(p *aggregation, a *Aggregation) error {
 		return optionError("By", fmt.Errorf("%d keys are more than %d", len(p.Keys), bpfgen.MaxKeys))
 	case size > maxKeySize:
 		return optionError("By",
-			fmt.Errorf("the keys take %d bytes together, more than %d: give texts a smaller limit, "+
+			fmt.Errorf("the keys take %d bytes together, more than %d: give strings a smaller limit, "+
 				"as in str(arg0, 32)", size, maxKeySize))
 	case p.by(expr.Container) && s.opts.Containers == nil:
 		return optionError("By", errors.New(`the key "container" needs SessionOptions.Containers`))
@@ -330,7 +330,7 @@ func (s *definition) parseKey(
 		switch {
 		case text && other:
 			return t, &expr.SyntaxError{Expression: source,
-				Message: "this is a text of some probes and a number of others: " +
+				Message: "this is a string of some probes and a number of others: " +
 					"write str(" + t.Name + "), or argN for the number"}
 		case text:
 			t.Source = expr.String
@@ -354,7 +354,7 @@ func (s *definition) parseCalls(source string, t expr.Term, l *latency) (expr.Te
 	if l != nil && t.Name != "" && s.opts.Definitions != nil && !l.hasArgument(t.Name) {
 		if text, other := s.opts.defined(t.Name, s.opts.known().Patterns(l.pair)); other && !text {
 			return t, &expr.SyntaxError{Expression: source, Offset: t.Offset,
-				Message: "a text is expected, by which calls are named"}
+				Message: "a string is expected, by which calls are named"}
 		}
 	}
 	name := t

@@ -129,13 +129,13 @@ func TestNamesThatAreTextsOfSomeProbes(t *testing.T) {
 		probes, key, err string
 	}{
 		{"", "thing",
-			`.*this is a text of some probes and a number of others: write str\(thing\), or argN for the number`},
+			`.*this is a string of some probes and a number of others: write str\(thing\), or argN for the number`},
 		{"", "str(thing)", ""},
 		{"", "thing & 7", ""},
 		{"", "another", ""},
 		{"one:*", "thing", ""},
 		{"two:*", "thing", ""},
-		{"*:*", "thing", `.*a text of some probes.*`},
+		{"*:*", "thing", `.*a string of some probes.*`},
 	} {
 		aggregation := trace.Aggregation{By: []string{test.key}}
 		if test.probes != "" {

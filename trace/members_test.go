@@ -250,7 +250,7 @@ func TestMembersThatAreNotKnown(t *testing.T) {
 		_, err := newSession(t, opts).Attach(usdt.Target{Path: path}, nil,
 			elfnote.Exact("members", "request"))
 		qt.Check(t, qt.ErrorMatches(err,
-			".*(has no member idd|request->path of members:request is a text: .*)"))
+			".*(has no member idd|request->path of members:request is a string: .*)"))
 	}
 	s := newSession(t, &trace.SessionOptions{Filter: "arg0->id == 1"})
 	_, err := s.Attach(usdt.Target{Path: path}, nil, elfnote.Exact("members", "request"))

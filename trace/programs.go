@@ -299,7 +299,7 @@ func (w *work) addCaptured(s *Site) error {
 		for _, key := range a.Keys {
 			m, _, _, err := w.member(s, key.Name)
 			if err == nil && m.Text && key.Source == expr.Argument && !key.HasMask {
-				return fmt.Errorf("%s of %s is a text: write str(%s)", key.Name, s.probeName(), key.Name)
+				return fmt.Errorf("%s of %s is a string: write str(%s)", key.Name, s.probeName(), key.Name)
 			}
 		}
 	}

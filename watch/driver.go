@@ -188,7 +188,7 @@ func (d *driver[A]) Open(pair *procwatch.ProcessFile) (follow.File[attached[A]],
 		sel.Close()
 		return nil, fmt.Errorf("%s: %w", pair.Path, elffile.TooLarge(&attaching.LimitError{
 			Limit: "sites (one with a semaphore counts as 8, " +
-				"one with long texts or many arguments as several)", Option: fileSitesOption,
+				"one with long strings or many arguments as several)", Option: fileSitesOption,
 			Capacity: d.fileSites, Needed: needed}))
 	}
 	file.Selection = sel

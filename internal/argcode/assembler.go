@@ -20,7 +20,7 @@ import (
 const StackSize = 512
 
 // ErrStack says that code needs more stack than a BPF program has.
-var ErrStack = errors.New("needs more than the 512 bytes of a BPF program's stack: use fewer or shorter keys and texts")
+var ErrStack = errors.New("needs more than the 512 bytes of a BPF program's stack: use fewer or shorter keys and strings")
 
 // Label names a place in the code, to be jumped to.
 type Label int

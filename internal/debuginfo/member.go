@@ -488,4 +488,4 @@ func (s *search) array(t *dwarf.Entry) (m Member, err error) {
 	return m, nil
 }
 
-var errArray = errors.New("is an array, but not a text")
+var errArray = errors.New("is an array, but not a string")

@@ -150,7 +150,7 @@ func TestConfigValidate(t *testing.T) {
 			"where": "x +"}}}, `logs::0: where: .*`},
 		{"where the caller is", map[string]any{"logs": []any{map[string]any{"event": "p:n",
 			"parent": map[string]any{"from": "arg0", "format": "traceparent"}}}},
-			`logs::0: parent: from: a text is wanted.*`},
+			`logs::0: parent: from: a string is wanted.*`},
 		{"an interval", map[string]any{"scan_interval": "0s", "metrics": aMetric(nil)["metrics"]},
 			`scan_interval: 0s is not positive`},
 		{"a limit", map[string]any{"cardinality_limit": 0, "metrics": aMetric(nil)["metrics"]},

@@ -211,7 +211,7 @@ func parseTerm(text string, span bool) (t term, err error) {
 		t, err := parseTerm(of, span)
 		t.function = function
 		return t, cmp.Or(err,
-			wrong(t.source != textTerm, "%q is of %s, which is not a text", text, of))
+			wrong(t.source != textTerm, "%q is of %s, which is not a string", text, of))
 	}
 	text = strings.TrimSpace(text)
 	if text == failureTerm && span {
@@ -225,7 +225,7 @@ func parseTerm(text string, span bool) (t term, err error) {
 		if n, err := strconv.Atoi(m[3]); err != nil {
 			t.length = m[3]
 		} else if t.max = n; n < 1 || n > maxText {
-			return t, fmt.Errorf("%s: a text has from 1 to %d bytes", text, maxText)
+			return t, fmt.Errorf("%s: a string has from 1 to %d bytes", text, maxText)
 		}
 	} else if slices.Contains(eventTerms, text) {
 		t = term{source: text}
@@ -233,7 +233,7 @@ func parseTerm(text string, span bool) (t term, err error) {
 		t = term{source: argumentTerm, start: m[1] != "", arg: m[2]}
 	} else {
 		return t, fmt.Errorf(
-			"%q is neither an argument, nor str(...) of one, nor a text in quotes, nor one of %s",
+			"%q is neither an argument, nor str(...) of one, nor a string in quotes, nor one of %s",
 			text, strings.Join(eventTerms, ", "))
 	}
 	return t, wrong(!span && (t.start || t.source == "duration"),

@@ -350,7 +350,7 @@ func (r *usdtReceiver) warnMissing(s *source, a *trace.Attachment) {
 			if (t.source == argumentTerm || t.source == textTerm) &&
 				!slices.ContainsFunc(a.Sites(), hasIt) {
 				r.logger.Warn("no site has such an argument: an attribute of it is never set "+
-					"(a text of the configuration stands in quotes, as in \"'x'\")",
+					"(a string of the configuration stands in quotes, as in \"'x'\")",
 					zap.String("item", i.name), zap.String("argument", t.arg),
 					zap.String("file", a.Path()))
 			}

@@ -127,7 +127,7 @@ func (c *ParentConfig) parse(span bool) (*parent, error) {
 		wrong(c.Format != sqlcommenter && c.Format != traceparent,
 			"format: %q is neither %q nor %q", c.Format, sqlcommenter, traceparent),
 		inField("from", err),
-		wrong(t.source != textTerm, "from: a text is wanted, such as str(arg0)"),
+		wrong(t.source != textTerm, "from: a string is wanted, such as str(arg0)"),
 	))
 }
 

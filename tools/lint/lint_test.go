@@ -152,6 +152,12 @@ func TestWords(t *testing.T) {
 	qt.Check(t, qt.HasLen(words("docs/design.md", text), 0))
 }
 
+func TestMessages(t *testing.T) {
+	f := parseText(t, "a.go", "package a\n\nvar x = \"%s is a text\"\n\nvar texts = \"texts\"\n")
+	qt.Check(t, qt.DeepEquals(f.messages(),
+		[]string{`a.go:3: "a text" in a message: write string`}))
+}
+
 func TestLarge(t *testing.T) {
 	conditions := func(n int) string {
 		return "\tif a {\n" + strings.Repeat("\t_ = a && b\n", n-1) + "\t}\n"

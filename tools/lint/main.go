@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/gousdt/gousdt/tools/docs"
@@ -77,7 +78,7 @@ func lint(dir string, write, allTurns bool) (problems []string, err error) {
 		}
 		if !ast.IsGenerated(f.syntax) {
 			problems = append(append(problems, f.wide()...), f.skips()...)
-			problems = append(append(problems, f.imports()...), f.large()...)
+			problems = slices.Concat(problems, f.imports(), f.large(), f.messages())
 			turns = append(turns, f.turns()...)
 		}
 	}

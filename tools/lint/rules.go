@@ -165,6 +165,26 @@ func words(name string, text []byte) (problems []string) {
 	return problems
 }
 
+// messages finds such a word in what a program prints. A literal without a
+// space is none.
+func (f *file) messages() (problems []string) {
+	if strings.HasSuffix(f.name, "_test.go") || strings.HasPrefix(f.name, "tools/") {
+		return nil
+	}
+	ast.Inspect(f.syntax, func(n ast.Node) bool {
+		text, ok := n.(*ast.BasicLit)
+		if ok && text.Kind == token.STRING && strings.Contains(text.Value, " ") {
+			if found := aText.FindString(text.Value); found != "" {
+				problems = append(problems, f.problem(text.Pos(), "%q in a message: write string", found))
+			}
+		}
+		return true
+	})
+	return problems
+}
+
+var aText = turn(`(each|every|a|the|constant) text|texts`)
+
 // inline matches code in a line, and what only the source shows.
 var inline = regexp.MustCompile("`[^`]*`|<!--.*?-->|\"[^\"]*\"")
 

@@ -301,7 +301,7 @@ func (p *parser) checkContainer(node *Node) {
 	case t.Source != Container || node.Right.Source != Text ||
 		node.Op != Equal && node.Op != NotEqual:
 		p.fail(t.Offset,
-			`a container can only be compared with a text, as in container == "4c01db0b339c"`)
+			`a container can only be compared with a string, as in container == "4c01db0b339c"`)
 	case p.containers == nil:
 		p.fail(t.Offset, "containers are not known here: SessionOptions.Containers is not set")
 	}

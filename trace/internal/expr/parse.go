@@ -192,9 +192,9 @@ func (p *parser) comparison() *Node {
 		p.accept(p.next().token)
 		node.Right = p.term()
 	} else if w := p.next(); w.token == token.IDENT && (w.text == "contains" || w.text == "like") {
-		p.fail(w.offset, "a text cannot be searched: str(query, 6) == \"UPDATE\" compares its beginning")
+		p.fail(w.offset, "a string cannot be searched: str(query, 6) == \"UPDATE\" compares its beginning")
 	} else if left.IsText() {
-		p.fail(left.Offset, `a text alone is no condition: compare it, as in comm == "name"`)
+		p.fail(left.Offset, `a string alone is no condition: compare it, as in comm == "name"`)
 	}
 	p.check(node)
 	if node.Left.Source == Container && p.err == nil {
@@ -229,7 +229,7 @@ func (p *parser) check(node *Node) {
 	}
 	if left.Start != right.Start && !left.isLiteral() && !right.isLiteral() {
 		p.fail(left.Offset,
-			"a value of the start can only be compared with a number, a text, or another value of the start")
+			"a value of the start can only be compared with a number, a string, or another value of the start")
 	} else if left.IsText() || right.IsText() {
 		p.checkText(node, literal, other)
 	} else {
@@ -244,25 +244,25 @@ func (p *parser) check(node *Node) {
 func (p *parser) checkText(node *Node, literal, other *Term) {
 	switch {
 	case other.Source == Text:
-		p.fail(node.Left.Offset, "two constant texts are compared")
+		p.fail(node.Left.Offset, "two constant strings are compared")
 	case literal.Source != Text:
-		p.fail(node.Right.Offset, "a text can only be compared with a text in quotes")
+		p.fail(node.Right.Offset, "a string can only be compared with a string in quotes")
 	case !other.IsText() && other.Source != Argument:
-		p.fail(literal.Offset, "a number is compared with a text")
+		p.fail(literal.Offset, "a number is compared with a string")
 	case node.Op != Equal && node.Op != NotEqual:
-		p.fail(literal.Offset, "texts can only be compared by == and !=")
+		p.fail(literal.Offset, "strings can only be compared by == and !=")
 	case other.HasMask:
-		p.fail(other.Offset, "a text has no bits to mask")
+		p.fail(other.Offset, "a string has no bits to mask")
 	case len(literal.Text) > MaxText:
-		p.fail(literal.Offset, fmt.Sprintf("a text to compare with can have %d bytes", MaxText))
+		p.fail(literal.Offset, fmt.Sprintf("a string to compare with can have %d bytes", MaxText))
 	case other.Source == Command && len(literal.Text) > maxCommand:
 		p.fail(literal.Offset,
 			fmt.Sprintf("the kernel keeps %d bytes of a command's name", maxCommand))
 	case other.Source == String && other.Max > 0 && len(literal.Text) > other.Max:
-		p.fail(literal.Offset, fmt.Sprintf("%d bytes of a text cannot be equal to %d",
+		p.fail(literal.Offset, fmt.Sprintf("%d bytes of a string cannot be equal to %d",
 			other.Max, len(literal.Text)))
 	case strings.IndexByte(literal.Text, 0) >= 0:
-		p.fail(literal.Offset, "a text to compare with cannot contain a zero byte")
+		p.fail(literal.Offset, "a string to compare with cannot contain a zero byte")
 	}
 }
 
@@ -300,7 +300,7 @@ func (p *parser) operand() (t Term) {
 		t.Source = Text
 		var err error
 		if t.Text, err = strconv.Unquote(w.text); err != nil {
-			p.fail(t.Offset, "the text is not as Go writes it")
+			p.fail(t.Offset, "the string is not as Go writes it")
 		}
 		return t
 	case p.accept(token.IDENT):
@@ -308,7 +308,7 @@ func (p *parser) operand() (t Term) {
 		return t
 	}
 	if !p.accept(token.SUB) || !p.next().isNumber() {
-		p.unexpected("a number, a text in quotes, argN, pid, tid, comm or another name")
+		p.unexpected("a number, a string in quotes, argN, pid, tid, comm or another name")
 		return t
 	}
 	switch t.Number = p.number(); {
@@ -588,9 +588,9 @@ func (w *word) isNumber() bool { return w.token == token.INT || w.token == token
 func (w *word) refuse(malformed bool) string {
 	switch isText := w.token == token.STRING; {
 	case isText && w.text[0] != '"', w.token == token.CHAR:
-		return "a text is written in double quotes"
+		return "a string is written in double quotes"
 	case isText && malformed:
-		return "the text has no end, an escape that Go does not know, or bytes that are not UTF-8 (write them as \\xff)"
+		return "the string has no end, an escape that Go does not know, or bytes that are not UTF-8 (write them as \\xff)"
 	case w.isNumber() && malformed, w.token == token.IMAG:
 		return w.text + " is not a number"
 	case w.token == token.ASSIGN:
