@@ -113,15 +113,8 @@ type EventOptions struct {
 	// and s390x.
 	StackCopy int
 
-	// SampleEvery makes about one hit in that many an event. SamplePerSecond
-	// makes at most that many hits a second events on each processor; an eighth
-	// of them can come at once. Set one of the two at most, up to 2^30. 0, and
-	// a SampleEvery of 1, make every hit an event.
-	//
-	// The hits are chosen at random, after the Filter, and Event.Weight is the
-	// number of hits that an event stands for. Losses.NotSampled counts those
-	// that became no event. Aggregations see all hits.
-	SampleEvery, SamplePerSecond int
+	// Sampling makes some of the hits events.
+	Sampling Sampling
 
 	// ArgumentsOnly leaves Time, Monotonic, PID, TID, Command and CPU out of
 	// events, which saves 60 to 80 ns at each hit.
@@ -154,6 +147,20 @@ type EventOptions struct {
 	// of Spans. It must have been loaded as a kprobe, and not for uprobe_multi
 	// links; ModeAuto then takes no such links.
 	Next *ebpf.Program
+}
+
+// Sampling says which hits become events. The zero value is all of them. The
+// hits are chosen at random, after the Filter, and Event.Weight is the number
+// of hits that an event stands for. Aggregations see all hits.
+// Losses.NotSampled counts the hits that became no event. Set one of the fields
+// at most.
+type Sampling struct {
+	// Every makes about one hit in that many an event, up to 2^30. 0 and 1 make
+	// every hit an event.
+	Every int
+	// PerSecond makes at most that many hits a second events on each processor,
+	// up to 2^30. An eighth of them can come at once. 0 is no limit.
+	PerSecond int
 }
 
 const (
@@ -285,8 +292,8 @@ func (o *SessionOptions) plan(containers expr.Containers, captures captures) (*b
 		value, atMost int
 	}{
 		{"RingSize", size, maxRingSize}, {"StackDepth", e.StackDepth, maxStackDepth},
-		{"StackCopy", e.StackCopy, maxStackCopy}, {"SampleEvery", e.SampleEvery, maxSampling},
-		{"SamplePerSecond", e.SamplePerSecond, maxSampling},
+		{"StackCopy", e.StackCopy, maxStackCopy}, {"Sampling", e.Sampling.Every, maxSampling},
+		{"Sampling", e.Sampling.PerSecond, maxSampling},
 	} {
 		if number.value < 0 || number.value > number.atMost {
 			return nil, notBetween(number.field, number.value, 0, number.atMost)
@@ -300,8 +307,8 @@ func (o *SessionOptions) plan(containers expr.Containers, captures captures) (*b
 	case e.Next != nil && (len(e.Spans) > 1 || o.Mode == usdt.ModeMulti):
 		return nil, optionError("Next",
 			errors.New("a program after each event needs another mode than ModeMulti, and at most one of Spans"))
-	case e.SampleEvery > 1 && e.SamplePerSecond > 0:
-		return nil, optionError("SampleEvery", errors.New("there is SamplePerSecond, too"))
+	case e.Sampling.Every > 1 && e.Sampling.PerSecond > 0:
+		return nil, optionError("Sampling", errors.New("there are both Every and PerSecond"))
 	case e.Delay < 0:
 		return nil, optionError("Delay", fmt.Errorf("%v is negative", e.Delay))
 	case !sent:
@@ -319,10 +326,10 @@ func (o *SessionOptions) plan(containers expr.Containers, captures captures) (*b
 		StartStacks: e.StartStacks && e.StackDepth+e.StackCopy > 0, Exits: e.Exits,
 	}
 	switch {
-	case e.SampleEvery > 1:
-		plan.Events.Sampling = &bpfgen.Sampling{Every: uint32(e.SampleEvery)}
-	case e.SamplePerSecond > 0:
-		plan.Events.Sampling = &bpfgen.Sampling{Rate: uint32(e.SamplePerSecond)}
+	case e.Sampling.Every > 1:
+		plan.Events.Sampling = &bpfgen.Sampling{Every: uint32(e.Sampling.Every)}
+	case e.Sampling.PerSecond > 0:
+		plan.Events.Sampling = &bpfgen.Sampling{Rate: uint32(e.Sampling.PerSecond)}
 	}
 	if e.ShareRing {
 		plan.Events.Share = &bpfgen.Share{}

@@ -65,7 +65,6 @@
 //   - [os.ErrPermission]: the caller lacks a privilege, which the text names
 //   - proc.ErrGone: the process does not exist, or has exited meanwhile
 //   - [os.ErrClosed]: the Manager or Selection is closed
-//   - [syscall.ENOSPC]: there is no room, and the text says which option to set
 package usdt
 
 import _ "github.com/gousdt/gousdt/bpf" // so that go mod vendor keeps the headers

@@ -53,10 +53,26 @@ func (e *SiteError) Error() string {
 
 func (e *SiteError) Unwrap() error { return e.Err }
 
+// A LimitError says that there is no room for an attachment: in a map of the
+// Manager, or by the MaxSites of a target, or by the limits of a watch. Nothing
+// was attached. Set the option to InUse+Needed or more.
+type LimitError struct {
+	Limit    string // what is full: "specs", "addresses" or "sites", for example
+	Option   string // what to set: "ManagerOptions.MaxSpecs" or "Limits.Sites", for example
+	Capacity int    // what there is room for
+	InUse    int    // taken before the attachment
+	Needed   int    // by the attachment
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("there is room for %d %s, %d are in use, and %d more are needed: set %s to %d or more",
+		e.Capacity, e.Limit, e.InUse, e.Needed, e.Option, e.InUse+e.Needed)
+}
+
 // tooMany returns an error for a file with more than its MaxSites allow.
 func (s *Selection) tooMany(what string, limit, needed int) error {
 	return fmt.Errorf("%s: %w", s.Name(), elffile.TooLarge(
-		&attaching.LimitError{Limit: what, Option: "Target.MaxSites", Capacity: limit, Needed: needed}))
+		&LimitError{Limit: what, Option: "Target.MaxSites", Capacity: limit, Needed: needed}))
 }
 
 // explain adds to an error what was tried. An error about a missing privilege

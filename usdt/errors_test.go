@@ -24,7 +24,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
@@ -389,9 +388,9 @@ func TestSelectRefusesMoreSitesThanItMay(t *testing.T) {
 		qt.Check(t, qt.ErrorIs(err, elffile.ErrTooLarge))
 		// The limit may be less than any real file's.
 		qt.Check(t, qt.ErrorMatches(err, `.*: there is room for .*`))
-		var full *attaching.LimitError
+		var full *usdt.LimitError
 		qt.Assert(t, qt.IsTrue(errors.As(err, &full)), qt.Commentf("%s: %v", test.probe, err))
-		qt.Check(t, qt.Equals(*full, attaching.LimitError{
+		qt.Check(t, qt.Equals(*full, usdt.LimitError{
 			Limit:    test.limit,
 			Option:   "Target.MaxSites",
 			Capacity: test.capacity,
@@ -429,7 +428,7 @@ func TestWatchLimits(t *testing.T) {
 			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 			return len(w.Attachments()) == 1 && w.Stats().OverLimit == 1
 		})
-		var full *attaching.LimitError
+		var full *usdt.LimitError
 		qt.Assert(t, qt.HasLen(failed(), 1))
 		qt.Assert(t, qt.IsTrue(errors.As(failed()[0], &full)), qt.Commentf("%v", failed()))
 		qt.Assert(t, qt.Equals(full.Option, "Limits.OwnerSites"))

@@ -21,7 +21,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
@@ -169,7 +168,7 @@ func (m *managerModel) attach(l modelLink, isWrong, isAlone bool) {
 		l.real = lnk
 		m.links[lnk] = l
 	}
-	var full *attaching.LimitError
+	var full *usdt.LimitError
 	switch {
 	case isWrong:
 		qt.Check(m.t, qt.IsNotNil(err))

@@ -22,7 +22,6 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
@@ -367,9 +366,9 @@ func TestObjectsForLibbpfWithAFullMapOfSpecs(t *testing.T) {
 			for range 2 {
 				_, err := c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "specs"),
 					elfnote.Exact(provider, "guarded"))
-				var limit *attaching.LimitError
+				var limit *usdt.LimitError
 				qt.Assert(t, qt.ErrorAs(err, &limit))
-				qt.Check(t, qt.DeepEquals(limit, &attaching.LimitError{
+				qt.Check(t, qt.DeepEquals(limit, &usdt.LimitError{
 					Limit:    "specs",
 					Option:   "ManagerOptions.MaxSpecs",
 					Capacity: 256,
@@ -416,7 +415,7 @@ func TestObjectsForLibbpfWithManySpecs(t *testing.T) {
 			qt.Assert(t, qt.Equals(event.Val[0], int64(i)))
 		}
 		_, err := c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "three"))
-		qt.Assert(t, qt.ErrorAs(err, new(*attaching.LimitError)))
+		qt.Assert(t, qt.ErrorAs(err, new(*usdt.LimitError)))
 		qt.Assert(t, qt.IsNil(lnk.Close()))
 		c.attach(t, c.Collect, target, "three", nil)
 	})

@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/testbpf"
@@ -101,7 +100,7 @@ func TestSelectAmongTheSitesOfASelection(t *testing.T) {
 	_, err = usdt.Select(usdt.Target{Selection: all}, patterns(t, "*:twelve")...)
 	qt.Check(t, qt.ErrorAs(err, new(*usdt.NotFoundError)))
 	_, err = usdt.Select(usdt.Target{Selection: all, MaxSites: 10})
-	qt.Check(t, qt.ErrorAs(err, new(*attaching.LimitError)))
+	qt.Check(t, qt.ErrorAs(err, new(*usdt.LimitError)))
 	_, err = usdt.Select(usdt.Target{Selection: all, PID: 1})
 	qt.Check(t, qt.ErrorMatches(err, ".* has its own PID: .*"))
 	_, err = usdt.Select(usdt.Target{Selection: all, Path: path})

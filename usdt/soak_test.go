@@ -18,7 +18,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/watch"
@@ -44,7 +43,7 @@ func TestSoakAttachAndClose(t *testing.T) {
 				lnk, err := c.Manager.Attach(c.Collect3, target,
 					&usdt.AttachOptions{Cookie: uint64(n % 5)},
 					elfnote.Exact(provider, probes[n%len(probes)]))
-				var full *attaching.LimitError
+				var full *usdt.LimitError
 				if errors.As(err, &full) {
 					continue // for a moment: others have given none back yet
 				}

@@ -14,7 +14,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
@@ -77,9 +76,9 @@ func TestSpecTableWithoutRoom(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 
 	_, err = table.acquire(specsOf(2, 3, 3, 4, 5))
-	var full *attaching.LimitError
+	var full *LimitError
 	qt.Assert(t, qt.ErrorAs(err, &full))
-	qt.Assert(t, qt.Equals(*full, attaching.LimitError{Limit: "specs", Option: "ManagerOptions.MaxSpecs",
+	qt.Assert(t, qt.Equals(*full, LimitError{Limit: "specs", Option: "ManagerOptions.MaxSpecs",
 		Capacity: 4, InUse: 2, Needed: 3}))
 	qt.Assert(t, qt.Equals(table.inUse(), 2))
 

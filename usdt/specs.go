@@ -7,7 +7,6 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
@@ -75,7 +74,7 @@ func (t *specTable) acquire(specs []string) ([]*entry, error) {
 	}
 	var err error
 	if len(fresh) > 0 && len(t.used) > t.capacity {
-		err = &attaching.LimitError{Limit: "specs", Option: "ManagerOptions.MaxSpecs",
+		err = &LimitError{Limit: "specs", Option: "ManagerOptions.MaxSpecs",
 			Capacity: t.capacity, InUse: len(t.used) - len(fresh), Needed: len(fresh)}
 	}
 	written := 0

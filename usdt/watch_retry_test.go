@@ -10,7 +10,6 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
@@ -63,7 +62,7 @@ func TestWatchAttachesWhatLackedRoomWhenThereIsSome(t *testing.T) {
 
 				found, other := testprog.Start(t, two), testprog.Start(t, two)
 				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), found.PID)))
-				var full *attaching.LimitError
+				var full *usdt.LimitError
 				qt.Assert(t, qt.ErrorAs(await(t, failed), &full))
 				// The file will be attached by another process than the one it
 				// was found in.

@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/follow"
@@ -186,7 +185,7 @@ func (d *driver[A]) Open(pair *procwatch.ProcessFile) (follow.File[attached[A]],
 	}
 	if needed := weight(sel); d.fileSites > 0 && needed > d.fileSites {
 		sel.Close()
-		return nil, fmt.Errorf("%s: %w", pair.Path, elffile.TooLarge(&attaching.LimitError{
+		return nil, fmt.Errorf("%s: %w", pair.Path, elffile.TooLarge(&usdt.LimitError{
 			Limit: "sites (one with a semaphore counts as 8, " +
 				"one with long strings or many arguments as several)", Option: fileSitesOption,
 			Capacity: d.fileSites, Needed: needed}))
@@ -316,7 +315,7 @@ func (f *watchedFile[A]) Semaphores(n int) (semaphores int) {
 // Retry says when to try again. The maps of a Manager are shared out, unless
 // they could never hold the specs of one file.
 func (d *driver[A]) Retry(err error) follow.When {
-	var full *attaching.LimitError
+	var full *usdt.LimitError
 	switch {
 	case errors.As(err, &full) && full.Needed > full.Capacity:
 		return follow.Never
@@ -334,7 +333,7 @@ func (d *driver[A]) Retry(err error) follow.When {
 // Explain names the file and the process, and the option of the watch that
 // limits the sites of a file.
 func (d *driver[A]) Explain(part int, pair *procwatch.ProcessFile, err error) error {
-	var file *attaching.LimitError
+	var file *usdt.LimitError
 	if errors.As(err, &file) && file.Option == "Target.MaxSites" {
 		limit := *file
 		limit.Option = fileSitesOption

@@ -116,8 +116,8 @@ type Options struct {
 // for each 12 of its arguments. So each that counts takes 6 kB of memory at
 // most, mostly 0.5 kB: 1.2 GB for all, 0.3 GB for an owner.
 //
-// What is over a limit is not attached. It is an error of [Changes], which
-// errors.Is takes for [syscall.ENOSPC], and is tried again when there is room.
+// What is over a limit is not attached. It is an error of [Changes], and is
+// tried again when there is room.
 //
 // An owner is a container, or else a user, also with all cgroups and users that
 // it makes. Where an owner lacks room, the owner that has the most gives up

@@ -37,7 +37,7 @@ import (
 func explain(err error) string {
 	var denied *attaching.PermissionError
 	var filtered *tracing.FilteredError
-	var full *attaching.LimitError
+	var full *usdt.LimitError
 	var notFound *usdt.NotFoundError
 	switch {
 	case errors.As(err, &notFound) && len(notFound.Patterns) > 0 &&
@@ -70,11 +70,13 @@ func (t *tracer) named(err error) error {
 		return err
 	}
 	flag := map[string]string{"Filter": "where", "RingSize": "buffer", "StackCopy": "unwind",
-		"SampleEvery": "every", "SamplePerSecond": "rate", "Family": "follow", "Captures": "str",
+		"Sampling": "every", "Family": "follow", "Captures": "str",
 	}[option.Field]
 	switch {
 	case option.Field == "Spans": // all else of them has been checked
 		return fmt.Errorf("--match: %w", option.Err)
+	case option.Field == "Sampling" && t.options.rate > 0:
+		flag = "rate"
 	case option.Field == "Captures" && option.Index >= 0:
 		flag = captureFlag(&t.options.captures[option.Index])
 	case option.Field == "Aggregations":

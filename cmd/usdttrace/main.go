@@ -609,9 +609,9 @@ func (o *options) events(defined bool) *trace.EventOptions {
 	}
 	switch {
 	case o.every > 0:
-		e.SampleEvery = o.every
+		e.Sampling.Every = o.every
 	case o.rate > 0:
-		e.SamplePerSecond = o.rate
+		e.Sampling.PerSecond = o.rate
 	}
 	if o.unwind > 0 && o.buffer == 0 {
 		e.RingSize = unwindBuffer

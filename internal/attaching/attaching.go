@@ -14,30 +14,10 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/gousdt/gousdt/internal/procfs"
 )
-
-// A LimitError says that there is no room for an attachment: in a map of a
-// Manager, or by the MaxSites of a target, or by the limits of a watch. Nothing
-// was attached. It is [syscall.ENOSPC] for errors.Is.
-type LimitError struct {
-	Limit    string // what is full: "specs", "addresses" or "sites", for example
-	Option   string // what to set: "ManagerOptions.MaxSpecs" or "Limits.Sites", for example
-	Capacity int    // what there is room for
-	InUse    int    // taken before the attachment
-	Needed   int    // by the attachment
-}
-
-func (e *LimitError) Error() string {
-	return fmt.Sprintf("there is room for %d %s, %d are in use, and %d more are needed: set %s to %d or more",
-		e.Capacity, e.Limit, e.InUse, e.Needed, e.Option, e.InUse+e.Needed)
-}
-
-// Is makes it syscall.ENOSPC for users, who cannot name the type.
-func (e *LimitError) Is(target error) bool { return target == syscall.ENOSPC }
 
 // Patience when something is closed, with calls of the kernel that attach. A
 // call takes milliseconds, for a perf event a tenth of a second; or as long as

@@ -11,12 +11,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 const (
@@ -463,7 +463,7 @@ func (f *Follower[A]) fail(at target, err error, r *round[A]) {
 		}
 		return
 	}
-	var full *attaching.LimitError
+	var full *usdt.LimitError
 	when := f.driver.Retry(err)
 	switch {
 	case errors.Is(err, proc.ErrBlocked):

@@ -9,10 +9,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 // Limits bound what a [Follower] attaches: watch.Limits says how. An owner
@@ -113,18 +113,18 @@ func newBudget(limits Limits) *budget {
 
 // check returns an error if an owner may not have this much more. ofAll is the
 // resource if the limit is that of all owners together, else resources.
-func (b *budget) check(owner string, more amounts) (full *attaching.LimitError, ofAll resource) {
+func (b *budget) check(owner string, more amounts) (full *usdt.LimitError, ofAll resource) {
 	options := [resources]string{"Sites", "Descriptors"}
 	for r := range resources {
 		if limit, has := b.ofOwner[r], b.owners[owner][r]; limit > 0 && has+more[r] > limit {
-			return &attaching.LimitError{Limit: names[r] + " of " + owner,
+			return &usdt.LimitError{Limit: names[r] + " of " + owner,
 				Option: limitsOption + "Owner" + options[r], Capacity: limit, InUse: has,
 				Needed: more[r]}, resources
 		}
 	}
 	for r := range resources {
 		if limit := b.ofAll[r]; limit > 0 && b.total[r]+more[r] > limit {
-			return &attaching.LimitError{Limit: names[r], Option: limitsOption + options[r],
+			return &usdt.LimitError{Limit: names[r], Option: limitsOption + options[r],
 				Capacity: limit, InUse: b.total[r], Needed: more[r]}, r
 		}
 	}

@@ -8,10 +8,10 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/attaching"
+	"github.com/gousdt/gousdt/usdt"
 )
 
-func checked(b *budget, owner string, more amounts) *attaching.LimitError {
+func checked(b *budget, owner string, more amounts) *usdt.LimitError {
 	full, _ := b.check(owner, more)
 	return full
 }
@@ -22,11 +22,11 @@ func TestBudgetHasALimitForOwnersAndForAll(t *testing.T) {
 	b.take("a", amounts{sites: 60}, 1)
 	b.take("a", amounts{sites: 40}, 1)
 	qt.Assert(t, qt.Equals(*checked(b, "a", amounts{sites: 1}),
-		attaching.LimitError{Limit: "sites of a", Option: "Limits.OwnerSites",
+		usdt.LimitError{Limit: "sites of a", Option: "Limits.OwnerSites",
 			Capacity: 100, InUse: 100, Needed: 1}))
 	qt.Assert(t, qt.IsNil(checked(b, "b", amounts{sites: 50})))
 	qt.Assert(t, qt.Equals(*checked(b, "b", amounts{sites: 51}),
-		attaching.LimitError{Limit: "sites", Option: "Limits.Sites", Capacity: 150, InUse: 100, Needed: 51}))
+		usdt.LimitError{Limit: "sites", Option: "Limits.Sites", Capacity: 150, InUse: 100, Needed: 51}))
 	b.take("a", amounts{sites: 60}, -1)
 	b.take("a", amounts{sites: 40}, -1)
 	qt.Assert(t, qt.IsNil(checked(b, "a", amounts{sites: 100})))
