@@ -27,8 +27,8 @@ const (
 	byStats  = "reading each /proc/PID/stat"
 
 	// passesForAll are as many as it takes until every kind of pass has come:
-	// each hundredth is thorough.
-	passesForAll = 100
+	// each thousandth is thorough.
+	passesForAll = 1000
 )
 
 func watchRows() []row {
@@ -64,7 +64,7 @@ func (e *env) watchers() ([]contestant, error) {
 		}
 		return processorTime(func() error { return work(w) })
 	}
-	// A hundred passes of 100 ms, say, stand for 1,000 seconds.
+	// A thousand passes of 10 ms, say, stand for 10,000 seconds.
 	passes := e.pick(passesForAll, passesForAll, 2)
 	interval := watchInterval / time.Duration(e.pick(1, 1, 100))
 	return []contestant{

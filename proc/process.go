@@ -11,7 +11,7 @@
 // for that (CAP_PERFMON), or if the proc file system is of another PID
 // namespace, passes over all processes do all the work: what a process loads
 // and keeps is found in the next pass, within 10 passes, or in rare cases
-// within 100. A process or mapping that comes and goes between two passes is
+// within 1,000. A process or mapping that comes and goes between two passes is
 // not noticed. [watch.Watch.Stats] says which of it is so.
 //
 // A file is opened as the process has it mapped, also in another mount

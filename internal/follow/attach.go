@@ -471,6 +471,9 @@ func (f *Follower[A]) fail(at target, err error, r *round[A]) {
 	case errors.As(err, &full) && strings.HasPrefix(full.Option, limitsOption):
 		when = WithShare
 	}
+	if errors.Is(err, procfs.ErrChanged) {
+		f.watcher.ScanAgain(at.pair.Process.PID) // else it would be tried with the old file
+	}
 	if when != WhenReady {
 		f.report(at, err, when, r)
 		return

@@ -162,7 +162,7 @@ func followAtRandom(t *testing.T, random *rand.Rand) {
 		return maps.Equal(has, want) && len(w.attached) == len(want) && len(f.attached) == len(want) &&
 			len(f.calls) == 0
 	}
-	until := time.Now().Add(testneeds.Patience(3 * time.Second))
+	until := time.Now().Add(testneeds.Patience(10 * time.Second))
 	for ; !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(until) {
 			t.Errorf("it has attached %v, not %v", slices.Sorted(maps.Keys(has)),

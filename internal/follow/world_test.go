@@ -174,6 +174,9 @@ func (w *world) Open(pair *procwatch.ProcessFile) (File[*fake], error) {
 	if err := w.fail(WholeFile, name); err != nil {
 		return nil, err
 	}
+	if err := pair.File.Verify(); err != nil {
+		return nil, err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.opened++

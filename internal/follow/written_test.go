@@ -16,6 +16,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
@@ -185,6 +186,24 @@ func TestFollowerAttachesAgainAfterAWrite(t *testing.T) {
 		qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 1)))
 		w.tellsInOrder("+0 a", "-0 a")
 	})
+}
+
+// What is attached must not be what was read before the file was written to.
+func TestFollowerReadsAFileAnewThatItCannotOpen(t *testing.T) {
+	w := newWorld(t)
+	f := w.follower(Options{})
+	w.start(1, "a")
+	w.fail = func(part int, file string) error {
+		if part == WholeFile {
+			w.fail = func(int, string) error { return nil }
+			w.overwrite(file, "q")
+		}
+		return nil
+	}
+	pass(t, f)
+	w.tells("!-1 a 1: " + procfs.ErrChanged.Error())
+	pass(t, f)
+	w.tells("+0 a 1")
 }
 
 // A file that was too large to be opened may be smaller once it has been

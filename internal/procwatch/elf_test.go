@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -137,6 +138,7 @@ func (e testELF) write(t testing.TB, path ...string) string {
 	p := filepath.Join(path...)
 	qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Dir(p), 0o755)))
 	qt.Assert(t, qt.IsNil(os.WriteFile(p, e.bytes(), 0o755)))
+	qt.Assert(t, qt.IsNil(os.Chtimes(p, time.Time{}, time.Unix(1, 0)))) // it has settled
 	return p
 }
 

@@ -100,7 +100,12 @@ const (
 	busyPasses = 10
 	// idlePasses is for processes that did not even fault, which therefore can
 	// hardly have run code of a new mapping.
-	idlePasses = 100
+	idlePasses = 1000
+
+	// settling is how long a file was not written to when it is taken for
+	// whole. Before, the process that maps it is scanned again: half of a file
+	// may have other probes than all of it, or none.
+	settling = 2 * time.Second
 )
 
 // How long records of the kernel are gathered before the processes that they

@@ -91,6 +91,7 @@ type task struct {
 	took       time.Duration // 0 if they could not be
 	mapped     []procfs.FileKey
 	acquired   []*CachedFile
+	settles    bool    // a file was written to just now
 	mounts     Mounts  // of the process
 	errors     []error // all, also those reported before
 	news       []error // to be reported
@@ -391,6 +392,7 @@ func (w *Watcher) pair(t *task, m *procfs.MappedFile, found *foundPairs) (*Proce
 	if err != nil {
 		return nil, err
 	}
+	t.settles = t.settles || time.Since(time.Unix(0, id.Modified)).Abs() < settling
 	if other := found.at[id.FileID]; other != nil {
 		other.Mappings = append(other.Mappings, m.Mappings...)
 		return nil, nil

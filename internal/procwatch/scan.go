@@ -152,7 +152,7 @@ func (w *Watcher) tasks(pids []int, reason why) []task {
 		}
 		p.pass = w.stats.Passes
 		t.known, t.pairs, t.again = p.known, p.pairs, p.scanned
-		t.thoroughly = t.thoroughly || p.due
+		t.thoroughly = t.thoroughly || p.due || p.hasSettled(now)
 		t.onlyStat = p.blocked != nil
 		if wait := p.allowance.Wait(processRate, now); wait > 0 && !t.onlyStat && !t.asked {
 			t.onlyStat = true
@@ -288,6 +288,13 @@ func (w *Watcher) apply(t *task) {
 	}
 	p.due = t.outcome == executing || t.outcome == begun
 	p.scanned = p.scanned || t.took > 0
+	switch {
+	case t.settles:
+		p.settled = time.Now().Add(settling)
+		w.wakeLater()
+	case t.outcome == scanned:
+		p.settled = time.Time{}
+	}
 	changed := w.setPairs(p, t.pairs, t.acquired)
 	if t.hasNothingWanted() {
 		w.learn(t.pid, t.mapped)
@@ -395,6 +402,27 @@ func (w *Watcher) nudge() {
 	}
 }
 
+// wakeLater wakes Run once files have settled. The caller holds mu.
+func (w *Watcher) wakeLater() {
+	if w.isWaking {
+		return
+	}
+	w.isWaking = true
+	time.AfterFunc(settling, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.isWaking = false
+		w.nudge()
+	})
+}
+
+// ScanAgain has a process scanned soon if Run runs, or else in the next pass.
+// Call it if a file is not what was delivered.
+func (w *Watcher) ScanAgain(pid int) {
+	w.leave([]int{pid}, happened)
+	w.nudge()
+}
+
 // postpone makes a process due after some time. If that is 0, it is due when
 // the scan of another process of its owner has returned. The caller holds mu.
 func (w *Watcher) postpone(p *watched, wait time.Duration) {
@@ -419,12 +447,15 @@ func (w *Watcher) pidsDue() (pids []int) {
 	defer w.mu.Unlock()
 	now, soonest := time.Now(), time.Duration(0)
 	for pid, p := range w.processes {
-		if !p.due || p.blocked != nil || p.allowance.Wait(processRate, now) > 0 {
+		if p.settled.After(now) {
+			w.wakeLater()
+		}
+		if !p.due && !p.hasSettled(now) || p.blocked != nil || p.allowance.Wait(processRate, now) > 0 {
 			continue
 		}
 		wait := w.turns.wait(p.known.owner, true, now)
 		if wait == 0 {
-			p.due = false
+			p.due, p.settled = false, time.Time{}
 			pids = append(pids, pid)
 		} else if soonest == 0 || wait < soonest {
 			soonest = wait

@@ -105,6 +105,7 @@ type Watcher struct {
 	told      map[int]*told       // the last report of the kernel
 	unwanted  map[mappedFile]bool // files without wanted probes
 	stats     WatcherStats
+	isWaking  bool  // a timer is set for the processes whose files settle
 	scan      *scan // the findings so far
 
 	reportedOf map[ownerError]time.Time // see reportOfOwner
@@ -120,9 +121,16 @@ type watched struct {
 	// due reports whether the process is to be scanned as soon as that is
 	// possible: the scan has returned, and the allowance is not overdrawn.
 	due       bool
-	scanned   bool // its mappings have been read
+	scanned   bool      // its mappings have been read
+	settled   time.Time // it is to be scanned again then; zero if it is not
 	allowance deadline.Allowance
 	isPutOff  bool // it has been reported that the process is due
+}
+
+// hasSettled reports whether the process is to be scanned again because its
+// files should be whole now.
+func (p *watched) hasSettled(now time.Time) bool {
+	return !p.settled.IsZero() && !p.settled.After(now)
 }
 
 // NewWatcher returns a watcher for the probes that match any of the patterns,

@@ -3,8 +3,10 @@
 package procwatch
 
 import (
+	"context"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-quicktest/qt"
@@ -30,6 +32,51 @@ func TestWatcherTakesATouchedFileForTheSame(t *testing.T) {
 	file := w.ProcessFiles()[0].File
 	qt.Check(t, qt.Equals(file.references, 3), qt.Commentf("one for each process"))
 	qt.Check(t, qt.HasLen(w.cache.files, 1))
+}
+
+// A scan may come between truncating a file and writing it, and stat does not
+// tell of that.
+func TestWatcherScansAgainOnceAFileHasSettled(t *testing.T) {
+	half := func(t *testing.T) (w *watch, write func()) {
+		w = newWatch(t, WatcherOptions{}, "otel_memory:*")
+		w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
+		put := func(text []byte) {
+			qt.Assert(t, qt.IsNil(os.WriteFile(w.libs["memory.so"], text, 0o644)))
+			qt.Assert(t, qt.IsNil(os.Chtimes(w.libs["memory.so"], time.Time{}, time.Now())))
+		}
+		put(nil)
+		return w, func() { put(memoryProbes.bytes()) }
+	}
+	t.Run("in a pass", func(t *testing.T) {
+		whileNothingGoesOn(t, func(t *testing.T) {
+			w, write := half(t)
+			reads := w.countReads(1)
+			w.pass()
+			write()
+			w.pass()
+			qt.Check(t, qt.Equals(reads(), 1))
+			time.Sleep(settling)
+			w.pass("+otel_memory", "+1 memory.so")
+			reads()
+			time.Sleep(settling)
+			w.pass()
+			qt.Check(t, qt.Equals(reads(), 0), qt.Commentf("the file was whole"))
+		})
+	})
+	t.Run("while it runs", func(t *testing.T) {
+		whileNothingGoesOn(t, func(t *testing.T) {
+			w, write := half(t)
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() { ended <- w.Run(ctx, time.Hour) }()
+			synctest.Wait()
+			write()
+			time.Sleep(3 * settling)
+			stop()
+			qt.Check(t, qt.IsNil(<-ended))
+			qt.Check(t, qt.ContentEquals(w.told, []string{"+otel_memory", "+1 memory.so"}))
+		})
+	})
 }
 
 func TestWatcherFindsWhatWasWrittenIntoAFile(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-quicktest/qt"
@@ -27,6 +28,13 @@ type watch struct {
 	*Watcher
 	libs map[string]string // by name
 	told []string
+}
+
+// whileNothingGoesOn runs a test in a bubble of synctest, in which time passes
+// when nothing can go on.
+func whileNothingGoesOn(t *testing.T, test func(t *testing.T)) {
+	testneeds.Patience(0) // is made for a clock that goes on
+	synctest.Test(t, test)
 }
 
 // scansAnswer is a patience by which no scan is set aside because the machine
