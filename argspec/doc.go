@@ -43,13 +43,13 @@
 // # Symbols
 //
 // The operand "counter+8(%rip)" is memory at a symbol. The symbol is found in
-// the file, or in its separate debug file, if the caller asks for that (with
-// SearchDebugFile of elfnote.File). The address at which the file is loaded is
-// not needed: the instruction pointer at the hit is the address of the site,
-// and the distance from the site to the symbol is known. In the same way
-// "$counter", the address of a symbol, is the instruction pointer plus a
-// distance: its Kind is [Address]. In a program that is not
-// position-independent symbols are constants, and operands such as
+// the file, or in its separate debug file too, if the caller gives a [File]
+// that searches that: DebugSymbols of package stack makes one. The address at
+// which the file is loaded is not needed: the instruction pointer at the hit is
+// the address of the site, and the distance from the site to the symbol is
+// known. In the same way "$counter", the address of a symbol, is the
+// instruction pointer plus a distance: its Kind is [Address]. In a program that
+// is not position-independent symbols are constants, and operands such as
 // "table(,%rax,8)" can be read.
 //
 // # Programs of your own

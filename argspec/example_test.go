@@ -76,8 +76,21 @@ func ExampleArg() {
 	}
 }
 
+// withDebugFile is a file that looks symbols up in its debug file, too.
+type withDebugFile struct {
+	*elfnote.File
+	debug *elfnote.File
+}
+
+func (f withDebugFile) Symbol(name string) (elf.Symbol, error) {
+	if symbol, err := f.File.Symbol(name); err == nil {
+		return symbol, nil
+	}
+	return f.debug.Symbol(name)
+}
+
 // A stripped library lacks the symbols that its arguments name. They are in its
-// separate debug file.
+// separate debug file. DebugSymbols of package stack finds that.
 func ExampleDecode_debugFile() {
 	file, err := elfnote.Open("../cmd/usdtlist/testdata/shop-amd64")
 	if err != nil {
@@ -87,10 +100,12 @@ func ExampleDecode_debugFile() {
 	const arguments = "-8@stock_of_apples(%rip) -8@(%rax,%rdx,8)"
 	fmt.Println(argspec.Decode(nil, file, 0x1f8, arguments)[0])
 
-	file.SearchDebugFile(func(*elfnote.File) (string, error) {
-		return "../cmd/usdtlist/testdata/shop-amd64.debug", nil
-	})
-	for _, arg := range argspec.Decode(nil, file, 0x1f8, arguments) {
+	debug, err := elfnote.Open("../cmd/usdtlist/testdata/shop-amd64.debug")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer debug.Close()
+	for _, arg := range argspec.Decode(nil, withDebugFile{file, debug}, 0x1f8, arguments) {
 		fmt.Println(arg)
 	}
 	// Output:

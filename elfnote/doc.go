@@ -50,9 +50,9 @@
 // # Symbols
 //
 // Some arguments name symbols, as in "4@counter(%rip)". Function Decode of
-// package argspec finds them in the file. Symbols that were stripped from it
-// are found in the separate debug file, if [File.SearchDebugFile] says how that
-// is found.
+// package argspec finds them in the file. No other file is read. DebugSymbols
+// of package stack adds those that were stripped from the file and are in its
+// separate debug file.
 //
 // # What is read
 //

@@ -68,11 +68,6 @@ func ExampleFile_Symbol() {
 		log.Fatal(err)
 	}
 	defer file.Close()
-	// The file may have been stripped. stack.FindDebugFile finds debug files
-	// that are installed.
-	file.SearchDebugFile(func(*elfnote.File) (path string, err error) {
-		return "testdata/s390x.so.debug", nil
-	})
 	symbol, err := file.Symbol("counter")
 	if err != nil {
 		log.Fatal(err)

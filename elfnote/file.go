@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 
 	"github.com/gousdt/gousdt/internal/elffile"
 )
@@ -17,9 +18,9 @@ import (
 // Notes, symbols and everything else are read when they are asked for. Several
 // goroutines may use a File at once.
 type File struct {
-	elf     *elffile.File
-	code    elffile.Segment // see usualCode; empty if nothing can be attached
-	symbols symbols
+	elf      *elffile.File
+	code     elffile.Segment // see usualCode; empty if nothing can be attached
+	searched sync.Once       // for the symbols that arguments name
 }
 
 // Open opens the ELF file at path. The file stays open until Close, so that
@@ -58,12 +59,9 @@ func (f *File) read() *elffile.File {
 	return f.elf
 }
 
-// Close closes the file if Open opened it, and its separate debug file. Sites
-// and probes that have been read remain valid. Further calls do nothing.
-func (f *File) Close() error {
-	f.symbols.close()
-	return f.read().Close()
-}
+// Close closes the file if Open opened it. Sites and symbols that have been
+// read remain valid. Further calls do nothing.
+func (f *File) Close() error { return f.read().Close() }
 
 // OSFile returns the open file that is read, or nil if NewFile was given
 // another kind of reader. Its name is the path given to Open.
@@ -152,12 +150,6 @@ const (
 	// maxSectionErrors bounds the errors that are kept about unreadable note
 	// sections: a crafted file can have very many.
 	maxSectionErrors = 16
-
-	// maxArgumentWords bounds the names in arguments that are looked up at
-	// once. They are held in memory, and this number takes 40 MB. Of real files
-	// libjvm has the most arguments, 2,000. Further names are looked up one by
-	// one, for about a second.
-	maxArgumentWords = 1 << 18
 
 	// maxTextSize bounds the memory that the strings of sites share, in bytes.
 	// It is held as long as one of the strings is. Those of a hundred sites

@@ -20,8 +20,8 @@ import (
 
 // Find the symbols that the arguments of a stripped program name, in its
 // installed debug file.
-func ExampleFindDebugFile() {
-	sel, err := usdt.Select(usdt.Target{Path: "/usr/bin/python3", DebugFile: stack.FindDebugFile})
+func ExampleDebugSymbols() {
+	sel, err := usdt.Select(usdt.Target{Path: "/usr/bin/python3", Symbols: stack.DebugSymbols("")})
 	if err != nil {
 		fmt.Println(err)
 		return

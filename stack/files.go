@@ -13,6 +13,7 @@ import (
 
 	"github.com/therootcompany/xz"
 
+	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/debuginfo"
@@ -526,14 +527,21 @@ func (fs *files) remove(f *file) *os.File {
 	return opened
 }
 
-// FindDebugFile returns the path of a file's installed debug file, "" if there
-// is none. It is for [elfnote.File.SearchDebugFile] and the DebugFile of
-// [usdt.Target], for arguments that name symbols. Nothing is fetched.
+// DebugSymbols is for the Symbols of a [usdt.Target]: it returns what adds the
+// symbols of a file's separate debug file to the file. That is the one at path,
+// or if path is "" the installed one. Nothing is fetched. A debug file that
+// belongs to another build counts as missing.
 //
-// It searches by build ID below /usr/lib/debug and in the debuginfod caches of
-// the user ($DEBUGINFOD_CACHE_PATH, $XDG_CACHE_HOME, $HOME/.cache), and by the
-// name in .gnu_debuglink beside a file that was opened by a path. The error
-// names a debug file for which the file's directory is not searched.
+// If path is "", it searches by build ID below /usr/lib/debug and in the
+// debuginfod caches of the user ($DEBUGINFOD_CACHE_PATH, $XDG_CACHE_HOME,
+// $HOME/.cache), and by the name in .gnu_debuglink beside a file that was
+// opened by a path. If the file's directory is not searched, the errors of
+// symbols name the debug file.
+//
+// Prelink moves a file, but not its debug file: the symbols have the addresses
+// of the file.
 //
 // [usdt.Target]: https://pkg.go.dev/github.com/gousdt/gousdt/usdt#Target
-func FindDebugFile(file *elfnote.File) (path string, err error) { return debuginfo.Find(file) }
+func DebugSymbols(path string) func(*elfnote.File) argspec.File {
+	return func(file *elfnote.File) argspec.File { return debuginfo.AddDebugFile(file, path) }
+}

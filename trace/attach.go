@@ -318,7 +318,7 @@ func (a *Attachment) attachHelpers(w *work) error {
 		}) {
 			continue
 		}
-		if _, err := w.elf.Symbol(symbol); symbol == "" || err == nil {
+		if _, err := w.symbols.Symbol(symbol); symbol == "" || err == nil {
 			helpers, of = append(helpers, probe), site.probeName()
 		}
 	}

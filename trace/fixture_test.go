@@ -127,7 +127,7 @@ func copyWithProbes(t testing.TB, program string) (path, file string) {
 func open(t testing.TB, p *traced, pattern string, opts *trace.SessionOptions) *trace.Session {
 	t.Helper()
 	s := newSession(t, opts)
-	attach(t, s, usdt.Target{Path: p.path, DebugFile: debuginfo.Find}, pattern, nil)
+	attach(t, s, usdt.Target{Path: p.path, Symbols: debuginfo.AddInstalled}, pattern, nil)
 	return s
 }
 

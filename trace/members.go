@@ -13,6 +13,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/defs"
@@ -59,7 +60,7 @@ func (m *members) of(file *elfnote.File) *fileMembers {
 // pointer, or a variable, global.NAME, of which the definitions may know where
 // the member is.
 func (m *members) find(
-	file *elfnote.File, of, path string, known *defs.Definitions,
+	file *elfnote.File, symbols argspec.File, of, path string, known *defs.Definitions,
 ) (debuginfo.Member, error) {
 	f, key := m.of(file), [2]string{of, path}
 	f.mu.Lock()
@@ -76,7 +77,7 @@ func (m *members) find(
 		of, find = name, debuginfo.FindMemberOfVariable
 	}
 	member, err := find(of, path, func() (*debuginfo.DWARF, error) {
-		return readTypes(file, time.Now().Add(debuginfo.MaxReading))
+		return readTypes(file, symbols, time.Now().Add(debuginfo.MaxReading))
 	})
 	if isVariable && errors.Is(err, debuginfo.ErrNoDWARF) && file.Header().Class == elf.ELFCLASS64 {
 		constants := sync.OnceValue(func() []byte { return readConstants(file) })
@@ -92,8 +93,8 @@ func (m *members) find(
 }
 
 // readTypes reads the debugging information that describes the types of a file,
-// from the file, else from its debug file.
-func readTypes(file *elfnote.File, until time.Time) (*debuginfo.DWARF, error) {
+// from the file, else from its debug file, if symbols opens that.
+func readTypes(file *elfnote.File, symbols argspec.File, until time.Time) (*debuginfo.DWARF, error) {
 	read := func(from *os.File) (*debuginfo.DWARF, error) {
 		opened, err := debuginfo.New(from)
 		if err != nil {
@@ -105,8 +106,13 @@ func readTypes(file *elfnote.File, until time.Time) (*debuginfo.DWARF, error) {
 	if !errors.Is(err, debuginfo.ErrNoDWARF) {
 		return types, err
 	}
-	switch debug, notFound := file.DebugFile(); {
+	with, ok := symbols.(interface{ DebugFile() (*os.File, error) })
+	if !ok {
+		return nil, err
+	}
+	switch debug, notFound := with.DebugFile(); {
 	case notFound == nil:
+		defer debug.Close()
 		return read(debug)
 	case !errors.Is(notFound, fs.ErrNotExist):
 		err = fmt.Errorf("%w; %w", err, notFound)

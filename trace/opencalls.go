@@ -596,7 +596,7 @@ func (s *Session) lookBefore(a *Attachment, w *work) {
 		v.argument, _ = (&expr.Term{Name: l.call.Arguments[0].Value}).Global()
 		node, err := expr.ParseCondition(open.If, s.opts.names(nil, l.pair), nil)
 		find := func(name string) {
-			symbol, err2 := w.elf.Symbol(name)
+			symbol, err2 := w.symbols.Symbol(name)
 			v.symbols[name], err = symbol, cmp.Or(err, err2)
 		}
 		node.Walk(func(t *expr.Term) {
@@ -611,7 +611,7 @@ func (s *Session) lookBefore(a *Attachment, w *work) {
 			continue // of another version
 		}
 		v.condition = node
-		if symbol, err := w.elf.Symbol(open.Name); err == nil {
+		if symbol, err := w.symbols.Symbol(open.Name); err == nil {
 			v.getter = symbol.Value
 		} else if v.argument == "" {
 			continue
@@ -687,7 +687,7 @@ func (w *work) readLater(s *Site, arg int, c *parsedCapture, m debuginfo.Member)
 		header.Class != elf.ELFCLASS64 || header.ByteOrder != binary.LittleEndian {
 		return
 	}
-	symbol, err := w.elf.Symbol(name)
+	symbol, err := w.symbols.Symbol(name)
 	if err != nil || symbol.Size != 8 || elf.ST_TYPE(symbol.Info) == elf.STT_TLS {
 		return
 	}

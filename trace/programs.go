@@ -49,6 +49,7 @@ type work struct {
 
 	session *Session
 	elf     *elfnote.File
+	symbols argspec.File                       // of the file
 	globals []string                           // the variables that expressions name
 	starts  map[*bpfgen.Latency]*bpfgen.Starts // see bpfgen.Site
 
@@ -81,7 +82,7 @@ func (s *Session) generate(
 		frame          siteFrame
 	}
 	w := &work{plan: plan, sel: sel, file: file, pairs: pairs, events: make(map[eventsKey]*events),
-		session: s, elf: sel.File(), globals: plan.Globals()}
+		session: s, elf: sel.File(), symbols: sel.Symbols(), globals: plan.Globals()}
 	w.blocks.Table = table
 	if err := w.lookAtStarts(); err != nil {
 		return nil, err
@@ -345,7 +346,7 @@ func (s *Site) probeName() string {
 // such member.
 func (w *work) variable(s *Site, name string) (argspec.Arg, debuginfo.Member, error) {
 	if symbol, ok := (&expr.Term{Name: name}).Global(); ok {
-		return argspec.Global(w.elf, s.Instruction, symbol), debuginfo.Member{}, nil
+		return argspec.Global(w.symbols, s.Instruction, symbol), debuginfo.Member{}, nil
 	}
 	arg := argspec.Arg{Raw: name, Kind: argspec.Memory}
 	m, base, _, err := w.member(s, name)
@@ -384,8 +385,8 @@ func (w *work) member(s *Site, name string) (
 		return m, base, index, errNoArgument
 	}
 	if symbol, ok := (&expr.Term{Name: from}).Global(); ok {
-		m, err = w.session.members.find(w.elf, from, path, w.session.opts.known())
-		return m, argspec.Global(w.elf, s.Instruction, symbol), bpfgen.None, err
+		m, err = w.session.members.find(w.elf, w.symbols, from, path, w.session.opts.known())
+		return m, argspec.Global(w.symbols, s.Instruction, symbol), bpfgen.None, err
 	}
 	for index = 0; ; index++ {
 		switch {
@@ -400,7 +401,7 @@ func (w *work) member(s *Site, name string) (
 	if s.definition == nil {
 		return m, base, index, fmt.Errorf("no definition of the probe says what %s points to", from)
 	}
-	m, err = w.session.members.find(w.elf, s.definition.Arguments[index].Type, path, nil)
+	m, err = w.session.members.find(w.elf, w.symbols, s.definition.Arguments[index].Type, path, nil)
 	return m, s.Args[index], index, err
 }
 

@@ -16,7 +16,9 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
@@ -336,12 +338,9 @@ func TestArgumentsWithSymbolsOfADebugFile(t *testing.T) {
 	qt.Assert(t, qt.IsTrue(unavailable(without) > 0))
 	qt.Assert(t, qt.IsNil(without.Close()))
 
-	file, err := elfnote.Open(target.Path)
-	qt.Assert(t, qt.IsNil(err))
-	defer file.Close()
-	debug := testprog.Path(t, "target-stripped.debug")
-	file.SearchDebugFile(func(*elfnote.File) (string, error) { return debug, nil })
-	target = usdt.Target{ELF: file, PID: process.PID}
+	target.Symbols = func(file *elfnote.File) argspec.File {
+		return debuginfo.AddDebugFile(file, testprog.Path(t, "target-stripped.debug"))
+	}
 	with := c.attach(t, c.Collect, target, "globals", nil)
 	qt.Assert(t, qt.Equals(unavailable(with), 0))
 	process.Fire("globals", 1)

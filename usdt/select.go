@@ -271,6 +271,10 @@ func (s *Selection) Name() string { return cmp.Or(s.name, s.file().name) }
 // [Link.Selection] returns.
 func (s *Selection) File() *elfnote.File { return s.file().elf }
 
+// Symbols returns what has the symbols of the file: what [Target].Symbols has
+// returned, else the file. It is nil where File is.
+func (s *Selection) Symbols() argspec.File { return s.file().symbols }
+
 // file is that of the selection, a closed one for a zero Selection.
 func (s *Selection) file() *opened {
 	if s.opened == nil {
@@ -407,7 +411,7 @@ func (s *Selection) decodeArguments() error {
 		site := &s.sites[i]
 		args, isKnown := known[site.Arguments]
 		if !isKnown {
-			args = argspec.Decode(nil, s.opened.elf, site.Instruction, site.Arguments)
+			args = argspec.Decode(nil, s.opened.symbols, site.Instruction, site.Arguments)
 			if !slices.ContainsFunc(args, isRelative) {
 				known[site.Arguments] = args
 			}

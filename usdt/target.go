@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/sys"
@@ -60,10 +61,10 @@ type Target struct {
 	// needs CAP_SYS_PTRACE.
 	PID int
 
-	// DebugFile, if set, finds the separate debug file of the target when an
-	// argument names a symbol that the file lacks: see
-	// [elfnote.File.SearchDebugFile]. Without it no other file is read.
-	DebugFile func(*elfnote.File) (path string, err error)
+	// Symbols, if set, returns what has the symbols that arguments name: the
+	// file with more than its own, as DebugSymbols of package stack adds those
+	// of the separate debug file. Without it no other file is read.
+	Symbols func(*elfnote.File) argspec.File
 
 	// MaxSites is the most sites that may match: more are an error. A perf
 	// event counts as eight. The number of different arguments may be four
@@ -127,6 +128,7 @@ func (t *Target) check() error {
 // Selections of the same file share it.
 type opened struct {
 	elf        *elfnote.File
+	symbols    argspec.File                   // that arguments name
 	sites      iter.Seq2[elfnote.Site, error] // of the file
 	descriptor int                            // that names the file to the kernel, see path
 	name       string                         // in texts
@@ -191,8 +193,8 @@ func (t Target) open() (_ *opened, err error) {
 		return nil, err
 	}
 
-	if t.DebugFile != nil {
-		o.elf.SearchDebugFile(t.DebugFile)
+	if o.symbols = o.elf; t.Symbols != nil {
+		o.symbols = t.Symbols(o.elf)
 	}
 	file := o.elf.OSFile()
 	if file == nil {

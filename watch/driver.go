@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile"
@@ -96,7 +97,7 @@ func New[A any](opts *Options, changed func(*Changes[A]), parts ...Part[A]) (*Wa
 		fileSites: limits.OfFile(), noLease: opts.NoLease, proc: procfs.NewFS(string(opts.Proc)),
 		changed: changed}
 	if opts.DebugFiles {
-		d.debugFile = debuginfo.Find
+		d.symbols = debuginfo.AddInstalled
 	}
 	for i, part := range d.parts {
 		if part.Attach == nil || part.Detach == nil || part.Descriptors == nil {
@@ -159,7 +160,7 @@ type driver[A any] struct {
 	parts      []Part[A]
 	all        []elfnote.Pattern // of all parts together, nil if one wants all probes
 	perProcess bool
-	debugFile  func(*elfnote.File) (path string, err error) // nil if none is searched for
+	symbols    func(*elfnote.File) argspec.File // of [usdt.Target]
 	fileSites  int
 	noLease    bool
 	proc       *procfs.FS
@@ -179,7 +180,7 @@ type watchedFile[A any] struct {
 func (d *driver[A]) Open(pair *procwatch.ProcessFile) (follow.File[attached[A]], error) {
 	file := &watchedFile[A]{driver: d}
 	sel, err := usdt.Select(usdt.Target{Kept: kept{pair.Kept(), &file.writes}, MaxSites: d.fileSites,
-		DebugFile: d.debugFile, NoLease: d.noLease}, d.all...)
+		Symbols: d.symbols, NoLease: d.noLease}, d.all...)
 	if err != nil {
 		return nil, err
 	}

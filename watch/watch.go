@@ -78,7 +78,7 @@ type Options struct {
 	After time.Duration
 
 	// DebugFiles has the installed debug file of a file searched for when an
-	// argument names a symbol that the file lacks, as stack.FindDebugFile finds
+	// argument names a symbol that the file lacks, as stack.DebugSymbols finds
 	// it. Without it no other file is read.
 	DebugFiles bool
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -104,7 +105,7 @@ func (l *lister) several() bool {
 // listOpened lists an opened file, and completes the listing with its probes.
 func (l *lister) listOpened(list *listing) (int, error) {
 	path, file, several := list.path, list.elf, l.several()
-	file.SearchDebugFile(debuginfo.Find)
+	symbols := debuginfo.AddDebugFile(file, "")
 	all, err := defs.List(file, l.options.patterns...)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", path, err)
@@ -114,8 +115,10 @@ func (l *lister) listOpened(list *listing) (int, error) {
 			func(probe defs.FileProbe) bool { return p.Match(probe.Provider, probe.Name) })
 	}
 	if l.options.debugFile != "" {
-		err := useDebugFile(file, l.options.debugFile)
-		if err != nil && !(several && errors.Is(err, elffile.ErrOtherBuildID)) {
+		named, err := withDebugFile(file, l.options.debugFile)
+		if err == nil {
+			symbols = named
+		} else if !several || !errors.Is(err, debuginfo.ErrOtherBuildID) {
 			return 0, fmt.Errorf("%s: --debug-file: %w", path, err)
 		}
 	}
@@ -131,11 +134,13 @@ func (l *lister) listOpened(list *listing) (int, error) {
 		l.WarnOf("files with writable code", "%s: %d of the sites cannot be traced: their code is in a "+
 			"writable segment (RWX), where the kernel puts no breakpoint", path, writable)
 	}
-	args := &arguments{file: file, definitions: l.definitions}
+	args := &arguments{file: symbols, definitions: l.definitions}
 	if l.options.debuginfod {
-		if err := l.fetchDebugFile(file, all.Probes); err != nil {
+		fetched, err := fetchDebugFile(symbols, all.Probes)
+		if err != nil {
 			l.Warn("%s: --debuginfod: %v", path, err)
 		}
+		args.file = cmp.Or(fetched, symbols)
 	}
 
 	const malformed = "skipped notes"
@@ -159,8 +164,10 @@ func (l *lister) listOpened(list *listing) (int, error) {
 }
 
 // fetchDebugFile fetches the debug file if arguments name symbols that are not
-// known.
-func (l *lister) fetchDebugFile(file *elfnote.File, probes []defs.FileProbe) error {
+// known. It returns nil if there is no need, or with an error.
+func fetchDebugFile(
+	file *debuginfo.WithDebugFile, probes []defs.FileProbe,
+) (*debuginfo.WithDebugFile, error) {
 	args := &arguments{file: file}
 	for _, probe := range probes {
 		for i := range probe.Sites {
@@ -169,35 +176,31 @@ func (l *lister) fetchDebugFile(file *elfnote.File, probes []defs.FileProbe) err
 	}
 	buildID, err := file.BuildID()
 	if args.missing == "" || err != nil {
-		return nil
+		return nil, nil
 	}
 	// usdttrace has the client: what speaks with servers would take a third of
 	// the time of each list.
 	fetcher, err := usdttrace()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	command := exec.Command(fetcher, commandline.FetchDebugFile, buildID)
 	command.Stderr = os.Stderr
 	path, err := command.Output()
 	if err != nil {
-		return errors.New("the debug file could not be fetched")
+		return nil, errors.New("the debug file could not be fetched")
 	}
-	return useDebugFile(file, strings.TrimSuffix(string(path), "\n"))
+	return withDebugFile(file.File, strings.TrimSuffix(string(path), "\n"))
 }
 
-// useDebugFile has symbols searched for in a debug file, if it is the file's.
-func useDebugFile(file *elfnote.File, path string) error {
-	read, err := debuginfo.New(file.OSFile())
+// withDebugFile has symbols searched for in a debug file, if it is the file's.
+func withDebugFile(file *elfnote.File, path string) (*debuginfo.WithDebugFile, error) {
+	with := debuginfo.AddDebugFile(file, path)
+	debug, err := with.DebugFile()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	debug, err := read.OpenDebugFile(path)
-	if err != nil {
-		return err
-	}
-	file.SearchDebugFile(func(*elfnote.File) (string, error) { return path, nil })
-	return debug.Close()
+	return with, debug.Close()
 }
 
 // usdttrace returns the path of the other command, which is beside this one.

@@ -229,7 +229,7 @@ func (m *mapped) usersText() string {
 }
 
 type arguments struct {
-	file        *elfnote.File
+	file        argspec.File
 	definitions *defs.Definitions // nil without names
 	buffer      []argspec.Arg
 

@@ -639,7 +639,7 @@ func (l *latecomers) isLate(record *procwatch.Record) (bool, error) {
 		return false, nil // nothing is attached, and so nothing is missed
 	}
 	// Some sites are only attached to single processes.
-	target := usdt.Target{ELF: file, PID: os.Getpid(), DebugFile: debuginfo.Find}
+	target := usdt.Target{ELF: file, PID: os.Getpid(), Symbols: debuginfo.AddInstalled}
 	sel, err := usdt.Select(target, l.tracer.options.patterns...)
 	if err != nil {
 		return false, nil

@@ -51,14 +51,14 @@ func (t *tracer) list() (err error) {
 			return fmt.Errorf("the command: %w", e)
 		}
 		for _, path := range commandFiles(program, o.command) {
-			n, e := t.listTarget(path, usdt.Target{Path: path, DebugFile: debuginfo.Find})
+			n, e := t.listTarget(path, usdt.Target{Path: path, Symbols: debuginfo.AddInstalled})
 			if found += n; !errors.Is(e, elfnote.ErrNotELF) { // else it is a script
 				err = cmp.Or(err, e)
 			}
 		}
 	default:
 		err = commandline.EachFile(o.pid, func(pair *procwatch.ProcessFile) {
-			n, err := t.listTarget(pair.Path, usdt.Target{Kept: pair.Kept(), DebugFile: debuginfo.Find})
+			n, err := t.listTarget(pair.Path, usdt.Target{Kept: pair.Kept(), Symbols: debuginfo.AddInstalled})
 			if found += n; err != nil {
 				t.warnFailed(fmt.Errorf("process %s: %s: %w", pair.Process, pair.Path, err))
 			}

@@ -227,7 +227,8 @@ func (t *targets) probeWidth() int {
 func (t *targets) find(files []string, pid int) error {
 	var paths []string
 	for _, name := range files {
-		target := usdt.Target{Path: name, PID: pid, DebugFile: debuginfo.Find, NoLease: t.options.noLease}
+		target := usdt.Target{Path: name, PID: pid, Symbols: debuginfo.AddInstalled,
+			NoLease: t.options.noLease}
 		if pid == 0 && !strings.Contains(name, "/") && commandline.IsFileHere(name) {
 			target.Path = "./" + name
 		}
@@ -699,7 +700,7 @@ func (t *tracer) attachAgain(f *namedFile, of *attachedFile, a *trace.Attachment
 
 // attachWritten attaches to a file as soon as nobody has it open for writing.
 func (t *tracer) attachWritten(f *namedFile, of *attachedFile) (*trace.Attachment, error) {
-	target := usdt.Target{Path: f.path, PID: of.sel.PID(), DebugFile: debuginfo.Find,
+	target := usdt.Target{Path: f.path, PID: of.sel.PID(), Symbols: debuginfo.AddInstalled,
 		NoLease: t.options.noLease}
 	was, err := of.sel.File().OSFile().Stat()
 	if err != nil {
@@ -761,7 +762,7 @@ func (t *tracer) isFloat(term string) (is bool) {
 	}
 	// What cannot be read has no arguments.
 	_ = commandline.EachFile(pid, func(pair *procwatch.ProcessFile) {
-		target := usdt.Target{Kept: pair.Kept(), DebugFile: debuginfo.Find}
+		target := usdt.Target{Kept: pair.Kept(), Symbols: debuginfo.AddInstalled}
 		sel, err := usdt.Select(target, t.options.patterns...)
 		if err == nil {
 			look(sel)

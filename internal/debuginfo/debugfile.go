@@ -14,7 +14,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
+	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
 )
@@ -61,19 +63,56 @@ func (f *File) openDebugFile(file debugFile) (*File, error) {
 			return nil, fmt.Errorf("%s: %w", file.path, fs.ErrNotExist)
 		}
 	}
-	opened, err := f.OpenDebugFile(file.path)
+	debug, err := Open(file.path)
 	if err != nil {
 		return nil, err
 	}
-	debug := &File{opened, file.path}
-	if file.linked {
-		if err := f.checkLinked(debug, file.checksum); err != nil {
-			debug.Close()
-			return nil, fmt.Errorf("%s: %w", file.path, err)
-		}
+	if err = f.adopt(debug.File); err == nil && file.linked {
+		err = f.checkLinked(debug, file.checksum)
+	}
+	if err != nil {
+		debug.Close()
+		return nil, fmt.Errorf("%s: %w", file.path, err)
 	}
 	return debug, nil
 }
+
+// adopt checks that an opened file is the debug file of f, and sets the
+// distance of its symbols.
+func (f *File) adopt(debug *elffile.File) (err error) {
+	if debug.Machine != f.Machine || debug.Class() != f.Class() {
+		return fmt.Errorf("%w: %v of %v, not %v of %v", ErrOtherBuildID, debug.Machine,
+			debug.Class(), f.Machine, f.Class())
+	}
+	want, _ := f.BuildID() // "" if there is none
+	if got, err := debug.BuildID(); err == nil && want != "" && got != want {
+		return fmt.Errorf("%w: build ID %s, not %s", ErrOtherBuildID, got, want)
+	}
+	debug.Moved, err = f.distance(debug)
+	return err
+}
+
+// distance returns what debug.Moved is for a debug file of f.
+func (f *File) distance(debug *elffile.File) (uint64, error) {
+	switch {
+	case f.HasProbeBase && debug.HasProbeBase:
+		return f.ProbeBase - debug.ProbeBase, nil
+	case len(f.Segments) > 0 && len(debug.Segments) > 0:
+		return f.Segments[0].Address - debug.Segments[0].Address, nil
+	case f.Type == elf.ET_REL:
+		return 0, nil // prelink does not move object files
+	}
+	return 0, ErrUnknownDistance
+}
+
+var (
+	// ErrOtherBuildID means that a debug file was split off another build.
+	ErrOtherBuildID = errors.New("the debug file belongs to another build")
+	// ErrUnknownDistance means that a file and its debug file do not both have
+	// a section .stapsdt.base, nor both a PT_LOAD segment.
+	ErrUnknownDistance = errors.New("cannot tell by how much prelink moved the file: " +
+		"its debug file has neither .stapsdt.base nor a PT_LOAD segment to compare")
+)
 
 // DebugRoot is the directory under which distributions keep separate debug
 // files.
@@ -203,7 +242,7 @@ func (f *File) checkLinked(debug *File, want uint32) error {
 		return err
 	}
 	if sum.Sum32() != want {
-		return fmt.Errorf("%w: checksum %08x, not %08x", elffile.ErrOtherBuildID, sum.Sum32(), want)
+		return fmt.Errorf("%w: checksum %08x, not %08x", ErrOtherBuildID, sum.Sum32(), want)
 	}
 	return nil
 }
@@ -305,7 +344,7 @@ func (f *File) MiniFunctions(
 	mini, err := New(bytes.NewReader(data))
 	if err == nil {
 		mini.Late = f.Late
-		err = f.Adopt(mini.File)
+		err = f.adopt(mini.File)
 	}
 	if err != nil {
 		return fail(err)
@@ -313,35 +352,141 @@ func (f *File) MiniFunctions(
 	return mini.Functions()
 }
 
-// Find returns the path of a file's separate debug file, for
-// [elfnote.File.SearchDebugFile]. It is "" if there is none. It fetches
-// nothing.
+// WithDebugFile is a file whose symbols are also searched for in its separate
+// debug file, which is open only while it is searched.
+type WithDebugFile struct {
+	*elfnote.File
+	path   string // of the debug file, "" to search for it
+	pltgot func() (uint64, error)
+
+	mutex    sync.Mutex
+	searches int
+	missing  error // there is no debug file
+	known    map[string]lookup
+}
+
+// lookup is the result of searching the debug file for a name.
+type lookup struct {
+	symbol elf.Symbol
+	err    error
+}
+
+// AddDebugFile returns a file with the symbols of its debug file: the one at
+// path, or if that is "" the installed one. It fetches nothing.
 //
 // Debug files are searched for by the build ID below /usr/lib/debug and in the
 // debuginfod caches of the user ($DEBUGINFOD_CACHE_PATH, $XDG_CACHE_HOME,
 // $HOME/.cache), and by the name in .gnu_debuglink beside a file that was
-// opened by a path. The error names a debug file for which the file's directory
-// is not searched.
-func Find(file *elfnote.File) (path string, err error) {
-	opened := file.OSFile()
-	if opened == nil {
-		return "", nil
+// opened by a path. If the file's directory is not searched, the errors of
+// symbols name the debug file.
+func AddDebugFile(file *elfnote.File, path string) *WithDebugFile {
+	w := &WithDebugFile{File: file, path: path, known: make(map[string]lookup)}
+	w.pltgot = sync.OnceValues(func() (uint64, error) {
+		debug, err := w.open()
+		if err != nil {
+			return 0, elffile.ErrNoPLTGOT
+		}
+		defer debug.Close()
+		return debug.PLTGOT()
+	})
+	return w
+}
+
+// AddInstalled is AddDebugFile for the debug file that is installed.
+func AddInstalled(file *elfnote.File) argspec.File { return AddDebugFile(file, "") }
+
+// PLTGOT is [elfnote.File.PLTGOT], of the debug file if the file has none.
+func (w *WithDebugFile) PLTGOT() (uint64, error) {
+	address, err := w.File.PLTGOT()
+	if errors.Is(err, elffile.ErrNoPLTGOT) {
+		return w.pltgot()
+	}
+	return address, err
+}
+
+// Symbol is [elfnote.File.Symbol]. The first search in the debug file is for
+// all symbols that arguments name.
+func (w *WithDebugFile) Symbol(name string) (elf.Symbol, error) {
+	symbol, err := w.File.Symbol(name)
+	if !errors.Is(err, elffile.ErrSymbolNotFound) {
+		return symbol, err
+	}
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	found, isKnown := w.known[name]
+	if !isKnown && w.missing == nil {
+		w.search(name)
+		found = w.known[name]
+	}
+	switch {
+	case w.missing == nil:
+		return found.symbol, found.err
+	case !errors.Is(w.missing, fs.ErrNotExist):
+		err = fmt.Errorf("%w; %w", err, w.missing)
+	}
+	return symbol, err
+}
+
+func (w *WithDebugFile) search(name string) {
+	names := []string{name}
+	switch w.searches++; {
+	case w.searches == 1:
+		names = append(names, elffile.ArgumentWords(func(yield func(string) bool) {
+			for site := range w.Sites() {
+				if !yield(site.Arguments) {
+					return
+				}
+			}
+		})...)
+	case w.searches > maxSearches:
+		w.known[name] = lookup{err: fmt.Errorf("symbol %q: %d searches of the debug file: %w", name,
+			maxSearches, elffile.ErrTooLarge)}
+		return
+	}
+	debug, err := w.open()
+	if err != nil {
+		w.missing = err
+		return
+	}
+	defer debug.Close()
+	debug.FindSymbols(names)
+	for _, name := range names {
+		var found lookup
+		found.symbol, found.err = debug.Symbol(name)
+		w.known[name] = found
+	}
+}
+
+// DebugFile opens the debug file. The error wraps fs.ErrNotExist if there is
+// none.
+func (w *WithDebugFile) DebugFile() (*os.File, error) {
+	debug, err := w.open()
+	if err != nil {
+		return nil, err
+	}
+	return debug.OSFile(), nil
+}
+
+func (w *WithDebugFile) open() (*File, error) {
+	none := fmt.Errorf("debug file: %w", fs.ErrNotExist)
+	opened := w.OSFile()
+	if opened == nil || w.IsDebugFile() {
+		return nil, none
 	}
 	read, err := New(opened)
 	if err != nil {
-		return "", nil // it has been closed
+		return nil, none // it has been closed
 	}
 	read.path = pathOf(opened)
-	debug, err := read.FindDebugFile("")
-	if err == nil {
-		debug.Close()
-		return debug.path, nil
+	debug, err := read.FindDebugFile(w.path)
+	if err == nil || w.path != "" {
+		return debug, err
 	}
 	if name := read.UnsearchedDebugFile(); name != "" {
-		return "", fmt.Errorf("its debug file %q is only searched for beside a FILE that is named, "+
+		return nil, fmt.Errorf("its debug file %q is only searched for beside a FILE that is named, "+
 			"not in the directories of a process", name)
 	}
-	return "", nil
+	return nil, none
 }
 
 // pathOf returns the name of an open file if that leads to it. A name that

@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"fmt"
 	"hash/crc32"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -30,10 +31,15 @@ func TestFind(t *testing.T) {
 		file, err := elfnote.Open(path)
 		qt.Assert(t, qt.IsNil(err))
 		defer file.Close()
-		return Find(file)
+		debug, err := AddDebugFile(file, "").DebugFile()
+		if err != nil {
+			return "", err
+		}
+		defer debug.Close()
+		return debug.Name(), nil
 	}
 	found, err := find(path)
-	qt.Check(t, qt.IsNil(err))
+	qt.Check(t, qt.ErrorIs(err, fs.ErrNotExist))
 	qt.Check(t, qt.Equals(found, ""))
 	qt.Assert(t, qt.IsNil(os.WriteFile(path+".debug", debug.Bytes(), 0o600)))
 	found, err = find(path)
@@ -43,7 +49,6 @@ func TestFind(t *testing.T) {
 	found, err = find(fmt.Sprintf("/proc/%d/root%s", os.Getpid(), path))
 	qt.Check(t, qt.Equals(found, ""))
 	qt.Check(t, qt.ErrorMatches(err, `its debug file "program.debug" is only searched for beside .*`))
-	found, err = Find(&elfnote.File{})
-	qt.Check(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(found, ""))
+	_, err = AddDebugFile(&elfnote.File{}, "").DebugFile()
+	qt.Check(t, qt.ErrorIs(err, fs.ErrNotExist))
 }

@@ -6,6 +6,11 @@ import "time"
 
 // The limits of this package, as those of package elffile.
 const (
+	// maxSearches bounds how often a debug file is searched for one symbol
+	// after another: those with one or two letters, or other bytes than names
+	// have. The search for all others is one.
+	maxSearches = 256
+
 	// maxFunctions bounds the functions of a symbol table. A browser with all
 	// its symbols has about a million.
 	maxFunctions = 2 << 20

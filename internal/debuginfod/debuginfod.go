@@ -486,7 +486,7 @@ func (d *Client) fetchFrom(
 func isOfBuild(file *elffile.File, buildID string) error {
 	id, err := file.BuildID()
 	if err == nil && id != buildID {
-		err = fmt.Errorf("%w: build ID %s", elffile.ErrOtherBuildID, id)
+		err = fmt.Errorf("%w: build ID %s", debuginfo.ErrOtherBuildID, id)
 	}
 	return err
 }

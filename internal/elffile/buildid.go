@@ -8,51 +8,6 @@ import (
 	"fmt"
 )
 
-// OpenDebugFile opens the separate debug file at path, for the symbols that
-// were stripped from f. Machine and class must be the same, and the build ID if
-// both files have one, else the error wraps ErrOtherBuildID. It wraps
-// ErrUnknownDistance if there is nothing to tell by how much prelink has moved
-// f, but not its debug file.
-func (f *File) OpenDebugFile(path string) (*File, error) {
-	debug, err := Open(path)
-	if err != nil {
-		return nil, err
-	}
-	if err := f.Adopt(debug); err != nil {
-		debug.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return debug, nil
-}
-
-// Adopt checks that an opened file is the debug file of f, and sets the
-// distance of its symbols.
-func (f *File) Adopt(debug *File) (err error) {
-	if debug.Machine != f.Machine || debug.Class() != f.Class() {
-		return fmt.Errorf("%w: %v of %v, not %v of %v", ErrOtherBuildID, debug.Machine,
-			debug.Class(), f.Machine, f.Class())
-	}
-	want, _ := f.BuildID() // "" if there is none
-	if got, err := debug.BuildID(); err == nil && want != "" && got != want {
-		return fmt.Errorf("%w: build ID %s, not %s", ErrOtherBuildID, got, want)
-	}
-	debug.Moved, err = f.distance(debug)
-	return err
-}
-
-// distance returns what debug.Moved is for a debug file of f.
-func (f *File) distance(debug *File) (uint64, error) {
-	switch {
-	case f.HasProbeBase && debug.HasProbeBase:
-		return f.ProbeBase - debug.ProbeBase, nil
-	case len(f.Segments) > 0 && len(debug.Segments) > 0:
-		return f.Segments[0].Address - debug.Segments[0].Address, nil
-	case f.Type == elf.ET_REL:
-		return 0, nil // prelink does not move object files
-	}
-	return 0, ErrUnknownDistance
-}
-
 const (
 	buildIDOwner = "GNU\x00"
 	buildIDType  = 3 // NT_GNU_BUILD_ID

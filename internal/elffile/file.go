@@ -201,12 +201,6 @@ var (
 	ErrNoPLTGOT = errors.New("no global offset table")
 	// ErrNoBuildID means that the file was linked without --build-id.
 	ErrNoBuildID = errors.New("no build ID")
-	// ErrOtherBuildID means that a debug file was split off another build.
-	ErrOtherBuildID = errors.New("the debug file belongs to another build")
-	// ErrUnknownDistance means that a file and its debug file do not both have
-	// a section .stapsdt.base, nor both a PT_LOAD segment.
-	ErrUnknownDistance = errors.New("cannot tell by how much prelink moved the file: " +
-		"its debug file has neither .stapsdt.base nor a PT_LOAD segment to compare")
 )
 
 // TooLarge returns an error that is ErrTooLarge and has the text of err, for

@@ -94,48 +94,6 @@ func checkSymbol(t *testing.T, f *File, contents []byte, symbol string) {
 	}
 }
 
-// FuzzDebugFile reads anything as the debug file of anything.
-func FuzzDebugFile(f *testing.F) {
-	var seeds [][]byte
-	addSeeds(f, func(contents []byte) { seeds = append(seeds, contents) })
-	for i, contents := range seeds {
-		f.Add(contents, seeds[(i+1)%len(seeds)], "main")
-		f.Add(contents, contents, "main")
-	}
-	f.Fuzz(func(t *testing.T, contents, debugContents []byte, symbol string) {
-		file, err := New(bytes.NewReader(contents))
-		if err != nil {
-			return
-		}
-		debug, err := New(bytes.NewReader(debugContents))
-		if err != nil {
-			return
-		}
-		if err := file.Adopt(debug); err != nil {
-			return
-		}
-		id, _ := file.BuildID() // "" if there is none
-		other, _ := debug.BuildID()
-		if id != "" && other != "" && id != other {
-			t.Errorf("a debug file of build %s for one of %s", other, id)
-		}
-		found, err := debug.Symbol(symbol)
-		if err != nil {
-			return
-		}
-		alone, err := New(bytes.NewReader(debugContents))
-		if err != nil {
-			t.Fatal(err)
-		}
-		linked, err := alone.Symbol(symbol)
-		if err != nil || found.Value != linked.Value &&
-			found.Value != debug.Words.Moved(linked.Value, debug.Moved) {
-			t.Errorf("%#x, not %#x (%v) moved by %#x", found.Value, linked.Value, err,
-				debug.Moved)
-		}
-	})
-}
-
 // FuzzSymbolSearch searches anything for names, through buffers of which they
 // cross the ends.
 func FuzzSymbolSearch(f *testing.F) {

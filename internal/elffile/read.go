@@ -252,6 +252,12 @@ const (
 	// profile holds many. Compilers make names of up to a few kilobytes.
 	MaxSymbolName = 16 << 10
 
+	// maxArgumentWords bounds the names in arguments that are looked up at
+	// once. They are held in memory, and this number takes 40 MB. Of real files
+	// libjvm has the most arguments, 2,000. Further names are looked up one by
+	// one, for about a second.
+	maxArgumentWords = 1 << 18
+
 	// Real dynamic sections have thirty entries of 16 bytes.
 	maxDynamicBytes = 1 << 20
 

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"fmt"
+	"iter"
 	"strings"
 	"sync"
 )
@@ -77,6 +78,60 @@ func (f *File) FindSymbols(names []string) {
 	f.symbols.mutex.Lock()
 	defer f.symbols.mutex.Unlock()
 	f.lookUp(names)
+}
+
+// ArgumentWords returns the words in the arguments of probes that may be names
+// of symbols: each one once, maxArgumentWords at most. It does not know the
+// machine's syntax, so that registers without a sigil are among them.
+func ArgumentWords(arguments iter.Seq[string]) []string {
+	var words []string
+	known := make(map[string]bool)
+	last := ""
+	for text := range arguments {
+		if text == last {
+			continue // many sites in a row often have the same arguments
+		}
+		last = text
+		for word := range symbolWords(text) {
+			if len(word) < leastWord || known[word] {
+				continue
+			}
+			if len(words) == maxArgumentWords {
+				return words
+			}
+			word = strings.Clone(word) // the site's strings share memory with others'
+			known[word] = true
+			words = append(words, word)
+		}
+	}
+	return words
+}
+
+// leastWord is the length in bytes of the shortest word that is looked up with
+// others: most shorter ones are registers. A symbol with a shorter name, or one
+// that is in quotes since it has other bytes, is found when it is asked for.
+const leastWord = 3
+
+// symbolWords yields the words of a text that may be names of symbols. A word
+// that begins with a percent sign or a digit is a register or a number.
+func symbolWords(text string) iter.Seq[string] {
+	return func(yield func(word string) bool) {
+		for word := range strings.FieldsFuncSeq(text, func(c rune) bool {
+			return c < 0x80 && !isWordPart(byte(c)) && c != '$' && c != '%'
+		}) {
+			word = strings.TrimLeft(word, "$")
+			if word != "" && word[0] != '%' && (word[0] < '0' || word[0] > '9') && !yield(word) {
+				return
+			}
+		}
+	}
+}
+
+// isWordPart reports whether GNU as accepts a byte in the names of symbols. It
+// also accepts a dollar sign, which at the start of a word is a sigil.
+func isWordPart(c byte) bool {
+	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || c == '_' ||
+		c == '.' || c >= 0x80
 }
 
 // lookUp searches for the names that are not known yet.
