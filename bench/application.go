@@ -6,8 +6,10 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/user"
@@ -17,74 +19,222 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gousdt/gousdt/elfnote"
 )
+
+// applications begins the names of the rows about what tracing costs others.
+const applications = "application/"
 
 const (
 	untraced  = "nothing attached"
 	twoProbes = "usdttrace --latency, two probes"
 	ofPeer    = "bpftrace, two probes and a histogram"
+	countOne  = "usdttrace --count, one probe"
+	countPerf = "perf stat, one probe"
+	byStack   = "usdttrace --count --by stack"
+	ofStack   = "bpftrace, stacks counted"
+
+	// trapNanoseconds is what a hit takes at least. What else a tracer takes of
+	// an application is at most overhead of its time.
+	trapNanoseconds = 500
+	overhead        = 1.03
 )
 
-// applicationRows measure what tracing costs the application. Each contestant
-// is a way to ask, and what is measured is the application's own time.
-func applicationRows() []row {
-	goals := []goal{{Of: twoProbes, Than: ofPeer, Times: 1}}
-	pgbench := func(name, title string, arguments ...string) row {
-		return row{
-			name: "application/" + name, title: title, rounds: 9, goals: goals,
-			prepare: func(e *env) ([]contestant, error) { return e.pgbench(arguments) },
-		}
-	}
-	return []row{
-		pgbench("select", "a transaction of pgbench -S, prepared, two clients", "-S", "-M", "prepared"),
-		pgbench("tpcb", "a transaction of pgbench (TPC-B), prepared, two clients", "-M", "prepared"),
-		{
-			name: "application/python", title: "a call of a Python function that adds two numbers",
-			rounds: 9, goals: goals,
-			prepare: func(e *env) ([]contestant, error) { return e.pythonCalls() },
-		},
-	}
-}
-
-// A question is a tracer's command, in which FILE has the probes. It is nil if
-// nothing is asked.
+// A question is what is asked while an application works.
 type question struct {
-	name    string
+	name string
+	// command is the tracer's, nil if there is none. FILE stands for the file with
+	// the probes, PERF:NAME for perf events at the probe NAME, and usdttrace and
+	// receiver are built.
 	command []string
+	// options are what the application needs to answer, or to answer by itself.
+	options []string
+	// hits is how often the probes fire in a unit of work, -1 if it varies.
+	hits float64
+	// alone is who works with the same options and nothing attached, if there are
+	// some, and peer who gives the same answer.
+	alone, peer string
 }
 
-// asking are contestants whose application runs while a question is asked.
-func (e *env) asking(file string, questions []question, run func() (float64, error)) []contestant {
-	var all []contestant
+// goals are that usdttrace costs what the traps cost, and no more than a peer.
+func goals(questions []question) (all []goal) {
 	for _, q := range questions {
-		if q.command == nil {
-			all = append(all, once(q.name, run))
+		if q.command == nil || q.command[0] != "usdttrace" {
 			continue
 		}
-		path, err := exec.LookPath(q.command[0])
-		if err != nil {
-			all = append(all, missing(q.name, &unableError{"not installed"}))
-			continue
+		if q.hits >= 0 {
+			all = append(all, goal{Of: q.name, Than: cmp.Or(q.alone, untraced), Times: overhead,
+				Plus: q.hits * trapNanoseconds})
 		}
-		arguments := slices.Clone(q.command[1:])
-		for i := range arguments {
-			arguments[i] = strings.ReplaceAll(arguments[i], "FILE", file)
+		if q.peer != "" {
+			all = append(all, goal{Of: q.name, Than: q.peer, Times: 1})
 		}
-		all = append(all, once(q.name, func() (float64, error) {
-			stop, err := startTracer(path, arguments)
-			if err != nil {
-				return 0, err
-			}
-			cost, err := run()
-			return cost, errors.Join(err, stop())
-		}))
 	}
 	return all
 }
 
-// startTracer returns when the tracer says that it is attached.
-func startTracer(path string, arguments []string) (stop func() error, err error) {
-	cmd := exec.Command(path, arguments...)
+// applicationRows measure what tracing costs the application. Each contestant
+// is a way to ask, and what is measured is the application's own time.
+func applicationRows() []row {
+	asked := func(
+		name, title string, questions []question, start func(e *env) (*application, error),
+	) row {
+		return row{
+			name: applications + name, title: title, rounds: 7, goals: goals(questions),
+			prepare: func(e *env) ([]contestant, error) {
+				app, err := start(e)
+				if err != nil {
+					return nil, err
+				}
+				return e.asking(app, questions)
+			},
+		}
+	}
+	return []row{
+		asked("select", "a transaction of pgbench -S, prepared, two clients", statements(1, 1),
+			func(e *env) (*application, error) { return e.pgbench(6000, "-S", "-M", "prepared") }),
+		asked("tpcb", "a transaction of pgbench (TPC-B), prepared, two clients", statements(7, 11),
+			func(e *env) (*application, error) { return e.pgbench(1000, "-M", "prepared") }),
+		asked("python", "a call of a Python function that adds two numbers", pythonQuestions,
+			(*env).python),
+		asked("java", "a request of a Java program with two threads, garbage and a lock", javaQuestions,
+			(*env).java),
+		asked("web", "a request to nginx and PHP-FPM, two connections", webQuestions, (*env).web),
+	}
+}
+
+// An application is a program that works while it is traced.
+type application struct {
+	file string // that has the probes
+	// with returns what the application does with some options.
+	with func(options []string) (work, error)
+}
+
+// work does a part of what there is to be measured: 1 for all.
+type work func(part float64) (spent, error)
+
+// spent is what a unit of work took, on average and by its 99th percentile, in
+// nanoseconds. The percentile is 0 if it is not known.
+type spent struct{ average, tail float64 }
+
+// asking are contestants whose application works while a question is asked.
+func (e *env) asking(app *application, questions []question) ([]contestant, error) {
+	replaced := []string{"FILE", app.file}
+	for command, build := range map[string]func() (string, error){
+		"usdttrace": func() (string, error) { return e.goBuild("usdttrace") },
+		"receiver":  e.receiver,
+	} {
+		if slices.ContainsFunc(questions, func(q question) bool { return slices.Contains(q.command, command) }) {
+			built, err := build()
+			if err != nil {
+				return nil, err
+			}
+			replaced = append(replaced, command+"\x00", built+"\x00")
+		}
+	}
+	works := make(map[string]work)
+	var all []contestant
+	for _, q := range questions {
+		key := strings.Join(q.options, " ")
+		if works[key] == nil {
+			do, err := app.with(q.options)
+			if err != nil {
+				all = append(all, missing(q.name, err))
+				continue
+			}
+			works[key] = do
+		}
+		all = append(all, e.asks(app.file, q, works[key], strings.NewReplacer(replaced...)))
+	}
+	return all, nil
+}
+
+func (e *env) asks(file string, q question, do work, replacer *strings.Replacer) contestant {
+	var last spent
+	c := contestant{Name: q.name, Tail: func() float64 { return last.tail }}
+	if q.command == nil {
+		c.Measure = func(int) (float64, error) {
+			var err error
+			last, err = do(1)
+			return last.average, err
+		}
+		return c
+	}
+	words := strings.Split(replacer.Replace(strings.Join(q.command, "\x00")+"\x00"), "\x00")
+	words = words[:len(words)-1]
+	path, err := exec.LookPath(words[0])
+	if err != nil {
+		return missing(q.name, &unableError{"not installed"})
+	}
+	for i, word := range words {
+		if probe, ok := strings.CutPrefix(word, "PERF:"); ok && err == nil {
+			words[i], err = e.perfEvents(file, probe)
+		}
+	}
+	if err != nil {
+		return missing(q.name, err)
+	}
+	c.Measure = func(int) (float64, error) {
+		stop, err := startTracer(exec.Command(path, words[1:]...), do)
+		if err != nil {
+			return 0, err
+		}
+		last, err = do(1)
+		return last.average, errors.Join(err, stop())
+	}
+	return c
+}
+
+// perfEvents makes a probe known to perf, and returns the pattern of its events:
+// one for each site. The kernel keeps them until the end of the row.
+func (e *env) perfEvents(file, probe string) (string, error) {
+	const list = "/sys/kernel/tracing/uprobe_events"
+	f, err := elfnote.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	tell := func(line string) error {
+		events, err := os.OpenFile(list, os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			return err
+		}
+		_, err = events.WriteString(line + "\n")
+		return errors.Join(err, events.Close())
+	}
+	group, count := fmt.Sprintf("%s%d", perfGroup, os.Getpid()), 0
+	for site, err := range f.Sites() {
+		if err != nil || site.Name != probe {
+			continue
+		}
+		event := fmt.Sprintf("%s/%s_%d", group, probe, count)
+		place := fmt.Sprintf("%s:%#x", file, site.Offset)
+		if site.SemaphoreOffset != 0 {
+			place += fmt.Sprintf("(%#x)", site.SemaphoreOffset)
+		}
+		_ = tell("-:" + event) // of another question
+		if err := tell("p:" + event + " " + place); err != nil {
+			return "", err
+		}
+		e.cleanup(func() { _ = tell("-:" + event) })
+		count++
+	}
+	if count == 0 {
+		return "", fmt.Errorf("%s has no probe %s", file, probe)
+	}
+	return group + ":" + probe + "_*", nil
+}
+
+// perfGroup begins the group of the events for perf.
+const perfGroup = "gousdt_bench"
+
+// attached is what tracers print when they are: perf prints an event or counts.
+var attachedLine = regexp.MustCompile(`watching|Attach(ing|ed)|^attached|` + perfGroup)
+
+// startTracer returns when the tracer says that it is attached. Some say nothing
+// before they see a hit: a little is done until they do.
+func startTracer(cmd *exec.Cmd, do work) (stop func() error, err error) {
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -94,85 +244,161 @@ func startTracer(path string, arguments []string) (stop func() error, err error)
 		return nil, err
 	}
 	attached, ended := make(chan struct{}), make(chan struct{})
+	said := ""
 	go func() {
 		defer close(ended)
-		said := false
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			if !said && regexp.MustCompile(`watching|Attach(ing|ed)`).MatchString(lines.Text()) {
-				said = true
-				close(attached)
+		reader := bufio.NewReader(out)
+		for {
+			line, err := reader.ReadString('\n')
+			if err != nil {
+				return
 			}
+			if attachedLine.MatchString(line) {
+				break
+			}
+			said = line
 		}
+		close(attached)
+		io.Copy(io.Discard, reader)
 	}()
 	stop = func() error {
 		interrupt(cmd.Process, ended)
 		_ = cmd.Wait() // the signal that ends it is its status
 		return nil
 	}
-	select {
-	case <-attached:
-		return stop, nil
-	case <-ended:
-		return nil, errors.Join(fmt.Errorf("%s has ended instead of attaching", path), stop())
-	case <-time.After(printPatience):
-		return nil, errors.Join(fmt.Errorf("%s does not attach", path), stop())
+	patience := time.After(printPatience)
+	for {
+		select {
+		case <-attached:
+			return stop, nil
+		case <-ended:
+			return nil, errors.Join(fmt.Errorf("%s has ended instead of attaching: %s", cmd.Path,
+				strings.TrimSpace(said)), stop())
+		case <-patience:
+			return nil, errors.Join(fmt.Errorf("%s does not attach", cmd.Path), stop())
+		case <-time.After(300 * time.Millisecond):
+			if _, err := do(0); err != nil {
+				return nil, errors.Join(err, stop())
+			}
+		}
 	}
 }
 
-// pgbench are contestants with a server of PostgreSQL of their own.
-func (e *env) pgbench(arguments []string) ([]contestant, error) {
-	usdttrace, err := e.goBuild("usdttrace")
-	if err != nil {
-		return nil, err
+// statements are the questions about PostgreSQL, for transactions of some
+// statements, which execute something that often.
+func statements(count, executions float64) []question {
+	const (
+		start    = "postgresql:query__execute__start"
+		executed = "usdt:FILE:postgresql:query__execute__"
+		text     = "usdttrace --latency, statements by text"
+	)
+	return []question{
+		{name: untraced},
+		{name: countOne, command: []string{"usdttrace", "--count", "FILE", start},
+			hits: executions, peer: countPerf},
+		{name: countPerf, command: []string{"perf", "stat", "-I", "100", "-a", "-e",
+			"PERF:query__execute__start"}},
+		{name: twoProbes, command: []string{"usdttrace", "--latency", "postgresql:query__execute", "FILE"},
+			hits: 2 * executions, peer: ofPeer},
+		{name: ofPeer, command: []string{"bpftrace", "-e", executed + "start { @s[tid] = nsecs; } " +
+			executed + "done /@s[tid]/ { @t = hist(nsecs - @s[tid]); delete(@s[tid]); }"}},
+		{name: "perf trace, two probes, each printed", command: []string{"perf", "trace", "-a",
+			"-e", "PERF:query__execute__start", "-e", "PERF:query__execute__done"}},
+		// Each sets what pg_stat_activity shows of it three times.
+		{name: text, command: []string{"usdttrace", "--latency", "postgresql:statement", "--by", "query", "FILE"},
+			hits: 2*executions + 3*count, peer: textPeer},
+		{name: textPeer, command: []string{"bpftrace", "-e", "usdt:FILE:postgresql:statement__status /arg0/ " +
+			"{ @q[tid] = str(arg0); } " + executed + "start { @s[tid] = nsecs; } " +
+			executed + "done /@s[tid]/ { @t[@q[tid]] = hist(nsecs - @s[tid]); delete(@s[tid]); }"}},
+		{name: "usdttrace --slow 5ms, statements",
+			command: []string{"usdttrace", "--slow", "5ms", "postgresql:statement", "FILE"},
+			hits:    2*executions + 3*count},
+		{name: byStack, command: []string{"usdttrace", "--count", "--by", "stack", "FILE", start},
+			hits: executions, peer: ofStack},
+		{name: ofStack, command: []string{"bpftrace", "-e", executed + "start { @[ustack] = count(); }"}},
+		{name: "the Collector's receiver, preset postgresql", command: []string{"env",
+			"GOUSDT_TEST_RECEIVER=FILE", "GOUSDT_TEST_PRESET=postgresql", "receiver"}},
+		{name: "pg_stat_statements, statements by text",
+			options: []string{"-c shared_preload_libraries=pg_stat_statements"}},
 	}
-	plain, server, err := e.postgres("")
-	if err != nil {
-		return nil, err
+}
+
+const textPeer = "bpftrace, a histogram for each text"
+
+// pgbench is a server of PostgreSQL, and for other options another one.
+func (e *env) pgbench(times int, arguments ...string) (*application, error) {
+	servers, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+	if len(servers) == 0 {
+		return nil, &unableError{"no PostgreSQL in /usr/lib/postgresql"}
 	}
-	counting, _, err := e.postgres("-c shared_preload_libraries=pg_stat_statements")
-	if err != nil {
-		return nil, err
-	}
-	times := strconv.Itoa(e.pick(4000, 1000, 20))
-	run := func(pgbench func(...string) (string, error)) func() (float64, error) {
-		return func() (float64, error) {
-			said, err := pgbench(append([]string{"-n", "-c", "2", "-t", times}, arguments...)...)
+	file := slices.Max(servers)
+	times = e.pick(times, times/5, 20)
+	return &application{file: file, with: func(options []string) (work, error) {
+		pgbench, folder, err := e.postgres(file, strings.Join(options, " "))
+		if err != nil {
+			return nil, err
+		}
+		return func(part float64) (spent, error) {
+			transactions := strconv.Itoa(max(1, int(part*float64(times))))
+			said, err := pgbench(append([]string{"-n", "-l", "-c", "2", "-t", transactions}, arguments...)...)
 			if err != nil {
-				return 0, err
+				return spent{}, err
 			}
 			found := regexp.MustCompile(`latency average = ([\d.]+) ms`).FindStringSubmatch(said)
 			if found == nil {
-				return 0, fmt.Errorf("pgbench says %q", said)
+				return spent{}, fmt.Errorf("pgbench says %q", said)
 			}
 			milliseconds, err := strconv.ParseFloat(found[1], 64)
-			return milliseconds * 1e6, err
-		}
-	}
-	const executed = "usdt:FILE:postgresql:query__execute__"
-	all := e.asking(server, []question{
-		{untraced, nil},
-		{"usdttrace --count, one probe",
-			[]string{usdttrace, "--count", "FILE", "postgresql:query__execute__start"}},
-		{twoProbes, []string{usdttrace, "--latency", "postgresql:query__execute", "FILE"}},
-		{ofPeer, []string{"bpftrace", "-e", executed + "start { @s[tid] = nsecs; } " +
-			executed + "done /@s[tid]/ { @t = hist(nsecs - @s[tid]); delete(@s[tid]); }"}},
-		{"usdttrace --latency, statements by text",
-			[]string{usdttrace, "--latency", "postgresql:statement", "--by", "query", "FILE"}},
-		{"usdttrace --slow 5ms, statements",
-			[]string{usdttrace, "--slow", "5ms", "postgresql:statement", "FILE"}},
-	}, run(plain))
-	return append(all, once("pg_stat_statements, statements by text", run(counting))), nil
+			if err != nil {
+				return spent{}, err
+			}
+			tail, err := loggedTail(folder)
+			return spent{milliseconds * 1e6, tail}, err
+		}, nil
+	}}, nil
 }
 
-// postgres starts a server, and returns how pgbench is run with it.
-func (e *env) postgres(options string) (pgbench func(...string) (string, error), file string, err error) {
-	servers, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
-	owner, err := user.Lookup("postgres")
-	if len(servers) == 0 || err != nil {
-		return nil, "", &unableError{"no PostgreSQL in /usr/lib/postgresql, or no user postgres"}
+// loggedTail returns the 99th percentile of the transactions that pgbench has
+// logged, and removes the log.
+func loggedTail(folder string) (float64, error) {
+	logs, err := filepath.Glob(filepath.Join(folder, "pgbench_log.*"))
+	if err != nil {
+		return 0, err
 	}
-	file = slices.Max(servers)
-	folder, err := os.MkdirTemp("", "gousdt-bench-")
+	var all []float64
+	for _, name := range logs {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return 0, err
+		}
+		for line := range strings.Lines(string(text)) {
+			var client, transaction int
+			var microseconds float64
+			if _, err := fmt.Sscan(line, &client, &transaction, &microseconds); err != nil {
+				return 0, fmt.Errorf("%s: %q: %w", name, line, err)
+			}
+			all = append(all, microseconds*1e3)
+		}
+		if err := os.Remove(name); err != nil {
+			return 0, err
+		}
+	}
+	return tailOf(all), nil
+}
+
+// tailOf returns the 99th percentile.
+func tailOf(all []float64) float64 { return quantile(slices.Sorted(slices.Values(all)), 0.99) }
+
+// postgres starts a server, and returns how pgbench is run with it, and in which
+// folder.
+func (e *env) postgres(
+	file, options string,
+) (pgbench func(...string) (string, error), folder string, err error) {
+	owner, err := user.Lookup("postgres")
+	if err != nil {
+		return nil, "", &unableError{"no user postgres"}
+	}
+	folder, err = os.MkdirTemp("", "gousdt-bench-")
 	if err != nil {
 		return nil, "", err
 	}
@@ -204,49 +430,56 @@ func (e *env) postgres(options string) (pgbench func(...string) (string, error),
 	}
 	e.cleanup(func() { _, _ = as("pg_ctl", "-D", "data", "-m", "immediate", "-w", "stop") })
 	_, err = pgbench("-i", "-q")
-	return pgbench, file, err
+	return pgbench, folder, err
 }
 
-// pythonCalls are contestants that call a Python function.
-func (e *env) pythonCalls() ([]contestant, error) {
+// Entries fire only while lines are traced, too: two lines of the loop and one of
+// the function, beside its entry and return.
+var pythonQuestions = []question{
+	{name: untraced},
+	{name: "usdttrace --count, returns", command: []string{"usdttrace", "--count", "FILE", "python:function__return"},
+		hits: 1},
+	{name: twoProbes, command: []string{"usdttrace", "--latency", "python:function", "FILE"},
+		hits: 5, peer: ofPeer},
+	{name: ofPeer, command: []string{"bpftrace", "-e", pythonProbe + "line { } " + pythonProbe +
+		"function__entry { @d[tid]++; @s[tid, @d[tid]] = nsecs; } " + pythonProbe +
+		"function__return /@d[tid]/ { @t = hist(nsecs - @s[tid, @d[tid]]); " +
+		"delete(@s[tid, @d[tid]]); @d[tid]--; }"}},
+	{name: "usdttrace --latency, by function",
+		command: []string{"usdttrace", "--latency", "python:function", "--by", "function", "FILE"}, hits: 5},
+	{name: "cProfile", options: []string{"-m", "cProfile"}},
+}
+
+const pythonProbe = "usdt:FILE:python:"
+
+// python is a program that calls a function.
+func (e *env) python() (*application, error) {
 	const python = "/usr/bin/python3.11" // later ones have no probes of calls
 	if _, err := os.Stat(python); err != nil {
 		return nil, &unableError{"no " + python + ", which has probes of calls"}
 	}
-	usdttrace, err := e.goBuild("usdttrace")
-	if err != nil {
-		return nil, err
-	}
 	times := e.pick(200_000, 50_000, 1000)
 	script := filepath.Join(e.dir, "calls.py")
-	if err := os.WriteFile(script, fmt.Appendf(nil, "import time\ndef add(a, b):\n    return a + b\n"+
-		"def main():\n    began = time.perf_counter_ns()\n    for i in range(%d):\n        add(i, 1)\n"+
-		"    print(time.perf_counter_ns() - began)\nmain()\n", times), 0o644); err != nil {
-		return nil, err
-	}
-	run := func(options ...string) func() (float64, error) {
-		return func() (float64, error) {
-			out, err := exec.Command(python, append(options, script)...).Output()
+	err := os.WriteFile(script, []byte(`import sys, time
+def add(a, b):
+    return a + b
+def main():
+    began = time.perf_counter_ns()
+    for i in range(int(sys.argv[1])):
+        add(i, 1)
+    print(time.perf_counter_ns() - began)
+main()
+`), 0o644)
+	return &application{file: python, with: func(options []string) (work, error) {
+		return func(part float64) (spent, error) {
+			times := max(1, int(part*float64(times)))
+			out, err := exec.Command(python, append(slices.Clone(options), script, strconv.Itoa(times))...).Output()
 			if err != nil {
-				return 0, err
+				return spent{}, err
 			}
 			first, _, _ := strings.Cut(string(out), "\n")
-			spent, err := strconv.ParseFloat(first, 64)
-			return spent / float64(times), err
-		}
-	}
-	// Entries fire only while lines are traced, too.
-	const function = "usdt:FILE:python:"
-	all := e.asking(python, []question{
-		{untraced, nil},
-		{"usdttrace --count, returns", []string{usdttrace, "--count", "FILE", "python:function__return"}},
-		{twoProbes, []string{usdttrace, "--latency", "python:function", "FILE"}},
-		{ofPeer, []string{"bpftrace", "-e", function + "line { } " + function +
-			"function__entry { @d[tid]++; @s[tid, @d[tid]] = nsecs; } " + function +
-			"function__return /@d[tid]/ { @t = hist(nsecs - @s[tid, @d[tid]]); " +
-			"delete(@s[tid, @d[tid]]); @d[tid]--; }"}},
-		{"usdttrace --latency, by function",
-			[]string{usdttrace, "--latency", "python:function", "--by", "function", "FILE"}},
-	}, run())
-	return append(all, once("cProfile", run("-m", "cProfile"))), nil
+			took, err := strconv.ParseFloat(first, 64)
+			return spent{average: took / float64(times)}, err
+		}, nil
+	}}, err
 }

@@ -11,10 +11,20 @@ import (
 )
 
 // A goal bounds the cost of a contestant's work: at most Times the cost of
-// another one's.
+// another one's and Plus, which the work cannot do without.
 type goal struct {
 	Of, Than string // names of contestants
 	Times    float64
+	Plus     float64
+}
+
+// limit writes what a cost is compared with.
+func (g goal) limit(u unit) string {
+	than := g.Than
+	if g.Plus > 0 {
+		than = fmt.Sprintf("(%s + %s)", than, u.Format(g.Plus))
+	}
+	return formatRatio(g.Times) + " × " + than
 }
 
 // The verdicts. unclear is a median beyond the limit with a spread that reaches
@@ -30,6 +40,10 @@ const (
 // words.
 func (g goal) Judge(all []series) (measured, verdict string) {
 	of, than := find(all, g.Of), find(all, g.Than)
+	than.Samples = slices.Clone(than.Samples)
+	for i := range than.Samples {
+		than.Samples[i] += g.Plus
+	}
 	ratio := ratioOf(of, than)
 	switch {
 	case math.IsNaN(ratio.Median):
@@ -64,6 +78,8 @@ type contestant struct {
 	// Measure does the work n times and returns what one time cost, in the unit
 	// of the contest. Work that is long, or costs no time, is done once.
 	Measure func(n int) (float64, error)
+	// Tail, if set, returns the 99th percentile of what Measure measured last, or 0.
+	Tail func() float64
 	// Missing says why it cannot take part: then the rest does not matter.
 	Missing error
 }
@@ -72,6 +88,7 @@ type contestant struct {
 type series struct {
 	Name    string
 	Samples []float64
+	Tails   []float64 // of the contestants that have them
 	// Missing says why there are none.
 	Missing string
 }
@@ -89,6 +106,9 @@ func takeTurns(contestants []contestant, rounds, times int) []series {
 			all[i].Missing = "failed: " + err.Error()
 		}
 		all[i].Samples = append(all[i].Samples, cost)
+		if tail := contestants[i].Tail; tail != nil && tail() > 0 {
+			all[i].Tails = append(all[i].Tails, tail())
+		}
 	}
 	for i, c := range contestants {
 		all[i].Name = c.Name
@@ -96,7 +116,7 @@ func takeTurns(contestants []contestant, rounds, times int) []series {
 			all[i].Missing = c.Missing.Error()
 		} else if times > 1 {
 			measure(i, times) // warms it
-			all[i].Samples = nil
+			all[i].Samples, all[i].Tails = nil, nil
 		}
 	}
 	for round := range rounds {
@@ -131,10 +151,12 @@ func quantile(sorted []float64, q float64) float64 {
 }
 
 // ratioOf compares two contestants within each round that both took part in.
-func ratioOf(a, b series) summary {
+func ratioOf(a, b series) summary { return ratios(a.Samples, b.Samples) }
+
+func ratios(a, b []float64) summary {
 	var all []float64
-	for i := range min(len(a.Samples), len(b.Samples)) {
-		all = append(all, a.Samples[i]/b.Samples[i])
+	for i := range min(len(a), len(b)) {
+		all = append(all, a[i]/b[i])
 	}
 	return summarize(all)
 }

@@ -71,6 +71,11 @@ func TestGoals(t *testing.T) {
 			verdict: met, measured: "1.40 (1.40 … 1.40)",
 		},
 		{
+			name: "with what the work cannot do without",
+			goal: goal{Of: "a", Than: "b", Times: 1, Plus: 4}, a: []float64{14, 14}, b: []float64{10, 10},
+			verdict: met, measured: "1.00 (1.00 … 1.00)",
+		},
+		{
 			name: "ratio that is missed",
 			goal: goal{Of: "a", Than: "b", Times: 1.5}, a: []float64{16,
 				20}, b: []float64{10, 10},

@@ -110,12 +110,25 @@ func ask(p *peer, words ...any) func(n int) (float64, error) {
 
 // goBuild builds a command.
 func (e *env) goBuild(name string) (string, error) {
+	return e.goTool(name, "../cmd", "build", "./"+name)
+}
+
+// receiver builds the tests of the Collector's receiver, which can be one.
+func (e *env) receiver() (string, error) {
+	return e.goTool("receiver", "../otelcol", "test", "-c", "./usdtreceiver")
+}
+
+// goTool writes what a command of the go tool makes in the folder of a module.
+func (e *env) goTool(name, module, verb string, arguments ...string) (string, error) {
 	path := filepath.Join(e.dir, name)
-	cmd := exec.Command("go", "build", "-o", path, "./"+name)
-	cmd.Dir = "../cmd"
+	if _, err := os.Stat(path); err == nil {
+		return path, nil // for another row
+	}
+	cmd := exec.Command("go", append([]string{verb, "-o", path}, arguments...)...)
+	cmd.Dir = module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as releases are
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build cmd/%s: %w: %s", name, err, out)
+		return "", fmt.Errorf("%s: go %s %v: %w: %s", module, verb, arguments, err, out)
 	}
 	return path, nil
 }

@@ -39,11 +39,11 @@ func hitRows() []row {
 	for _, s := range shapes {
 		var goals []goal
 		for _, g := range []goal{
-			{headerAdds, libbpfAdds, s.header},
-			{generatedByLink, emptyByLink, s.generated},
-			{generatedByEvent, bccAdds, asFast},
-			{generatedByLink, bpftraceAdds, asFast},
-			{generatedSends, libbpfSends, 1},
+			{Of: headerAdds, Than: libbpfAdds, Times: s.header},
+			{Of: generatedByLink, Than: emptyByLink, Times: s.generated},
+			{Of: generatedByEvent, Than: bccAdds, Times: asFast},
+			{Of: generatedByLink, Than: bpftraceAdds, Times: asFast},
+			{Of: generatedSends, Than: libbpfSends, Times: 1},
 		} {
 			if g.Times > 0 {
 				goals = append(goals, g)

@@ -31,7 +31,8 @@ func listRows() []row {
 		title:  "list the probes of libjvm, one open to close, in process",
 		rounds: 60,
 		times:  100,
-		goals:  []goal{{ours, byDebugELF, 1.1}, {ours, byPread, 2.5}, {ours, byLibelf, 1.5}},
+		goals: []goal{{Of: ours, Than: byDebugELF, Times: 1.1}, {Of: ours, Than: byPread, Times: 2.5},
+			{Of: ours, Than: byLibelf, Times: 1.5}},
 		prepare: func(e *env) ([]contestant, error) {
 			path, err := libjvm()
 			return e.listers(path), err
@@ -40,7 +41,7 @@ func listRows() []row {
 		name:   "list/100000",
 		title:  fmt.Sprintf("list a file of %d sites", manySites),
 		rounds: 30,
-		goals:  []goal{{ours, byLibelf, 1.2}},
+		goals:  []goal{{Of: ours, Than: byLibelf, Times: 1.2}},
 		prepare: func(e *env) ([]contestant, error) {
 			path, err := e.synthetic(
 				syntheticFile{Sites: manySites, Probes: manySites / 100, Specs: 200})
@@ -112,23 +113,25 @@ const (
 
 func toolRows() []row {
 	return []row{{
-		name:    "tool/time",
-		title:   "list the probes of libjvm by a whole process: time",
-		rounds:  25,
-		goals:   []goal{{byUsdtlist, byReadelf, 1}, {byUsdtlist, byBpftrace, 1.0 / 15}},
+		name:   "tool/time",
+		title:  "list the probes of libjvm by a whole process: time",
+		rounds: 25,
+		goals: []goal{{Of: byUsdtlist, Than: byReadelf, Times: 1},
+			{Of: byUsdtlist, Than: byBpftrace, Times: 1.0 / 15}},
 		prepare: func(e *env) ([]contestant, error) { return e.tools(inNanoseconds) },
 	}, {
-		name:    "tool/memory",
-		title:   "list the probes of libjvm by a whole process: peak of resident memory",
-		unit:    inBytes,
-		rounds:  5,
-		goals:   []goal{{byUsdtlist, byReadelf, 1.5}, {byUsdtlist, byBpftrace, 0.1}}, // 1.5 are 4 MB
+		name:   "tool/memory",
+		title:  "list the probes of libjvm by a whole process: peak of resident memory",
+		unit:   inBytes,
+		rounds: 5,
+		goals: []goal{{Of: byUsdtlist, Than: byReadelf, Times: 1.5}, // 4 MB
+			{Of: byUsdtlist, Than: byBpftrace, Times: 0.1}},
 		prepare: func(e *env) ([]contestant, error) { return e.tools(inBytes) },
 	}, {
 		name:    "tool/tree",
 		title:   "list the files with probes among all of /usr (/usr/bin in a quick run), in a warm cache",
 		rounds:  9,
-		goals:   []goal{{byUsdtlistTree, byReadelfTree, 0.5}},
+		goals:   []goal{{Of: byUsdtlistTree, Than: byReadelfTree, Times: 0.5}},
 		prepare: (*env).treeTools,
 	}}
 }

@@ -6,6 +6,7 @@
 // machine in the same run.
 //
 //	make -C bench          # as root: everything, and writes the results into docs/measurements.md
+//	make -C bench costs    # as root: what tracing costs, into docs/performance.md
 //	make -C bench quick    # the same in a tenth of the time, printed only
 //	make -C bench smoke    # everything once, to see that it works
 //
@@ -33,6 +34,9 @@
 //	print.go       events printed by a command
 //	watch.go       following thousands of processes
 //	application.go what tracing costs PostgreSQL and Python
+//	java.go        and a Java program
+//	web.go         and a web site of nginx and PHP
+//	grow.go        how costs grow with sites, files, processes and keys
 //
 // compare.go takes the turns and computes the ratios, peer.go runs the programs
 // of peers/, which are in C and Python.
@@ -53,6 +57,7 @@ func main() {
 	pattern := flag.String("run", "", "only rows whose name matches this regular expression")
 	list := flag.Bool("list", false, "print the names of the rows")
 	output := flag.String("o", "", "write the results into this Markdown file, between its markers")
+	costs := flag.String("costs", "", "write what tracing costs, the rows application/ and grow/, into this one")
 	flag.Parse()
 	wanted, err := regexp.Compile(*pattern)
 	if err != nil || flag.NArg() > 0 {
@@ -69,13 +74,13 @@ func main() {
 	if *isQuick {
 		s = quick
 	}
-	if err := run(s, wanted, *output); err != nil {
+	if err := run(s, wanted, *output, *costs); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(s scale, wanted *regexp.Regexp, output string) error {
+func run(s scale, wanted *regexp.Regexp, output, costs string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("attaching needs root")
 	}
@@ -96,10 +101,13 @@ func run(s scale, wanted *regexp.Regexp, output string) error {
 		}
 	}
 	fmt.Printf("%s\nmeasured in %v\n", rep.goals(), time.Since(start).Round(time.Second))
-	if output != "" {
-		return rep.writeInto(output)
+	if costs != "" && slices.ContainsFunc(rep.rows, rowResult.isCost) {
+		err = writeInto(costs, rep.costs())
 	}
-	return nil
+	if output != "" {
+		err = errors.Join(err, writeInto(output, rep.markdown()))
+	}
+	return err
 }
 
 // rowResult is a row with what came out.
@@ -133,6 +141,9 @@ type row struct {
 	// rounds of a full run, and how often a contestant does short work in each.
 	rounds, times int
 	goals         []goal
+	// sizes, if set, are those that each contestant takes part with: all sizes of
+	// the first contestant come first, with names that end in ofSize and the size.
+	sizes []int
 	// prepare is called once, and what it prepares is cleaned up after the row.
 	// An unableError says why the work cannot be done here.
 	prepare func(e *env) ([]contestant, error)
@@ -179,6 +190,6 @@ func timed(work func() error) (float64, error) {
 func rows() []row {
 	return slices.Concat(
 		listRows(), toolRows(), attachRows(), detachRows(), hitRows(),
-		callRows(), fireRows(), deliverRows(), losslessRows(), printRows(), watchRows(), applicationRows(),
+		callRows(), fireRows(), deliverRows(), losslessRows(), printRows(), watchRows(), applicationRows(), growRows(),
 	)
 }

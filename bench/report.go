@@ -7,8 +7,10 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -26,18 +28,107 @@ func (r *rowResult) markdown() string {
 	if r.missing != "" {
 		return title + "Not run: " + r.missing + ".\n"
 	}
+	if r.sizes != nil {
+		return title + table(r.growth())
+	}
 	lines := [][]string{{"", "cost", "the first one's is so much of it"}}
+	hasTails := slices.ContainsFunc(r.series, func(s series) bool { return len(s.Tails) > 0 })
+	if hasTails {
+		lines[0] = append(lines[0], "p99", "so much of the first one's")
+	}
 	for i, s := range r.series {
-		line := []string{s.Name, "not run: " + s.Missing, ""}
+		line := make([]string, len(lines[0]))
+		line[0], line[1] = s.Name, "not run: "+s.Missing
 		if s.Missing == "" {
 			line[1] = summarize(s.Samples).Spread(r.unit.Format)
 			if i > 0 {
 				line[2] = ratioOf(r.series[0], s).Spread(formatRatio)
 			}
+			if hasTails {
+				line[3] = summarize(s.Tails).Spread(r.unit.Format)
+			}
+			if hasTails && i > 0 {
+				line[4] = ratios(s.Tails, r.series[0].Tails).Spread(formatRatio)
+			}
 		}
 		lines = append(lines, line)
 	}
 	return title + table(lines)
+}
+
+// growth returns the lines of a table with a contestant in each, and its cost at
+// each size. The exponent is that of the last step: what a small size costs is
+// mostly the same for all.
+func (r *rowResult) growth() [][]string {
+	head := []string{""}
+	for _, size := range r.sizes {
+		head = append(head, fmt.Sprint(size))
+	}
+	lines := [][]string{append(head, "exponent")}
+	for all := range slices.Chunk(r.series, len(r.sizes)) {
+		name, _, _ := strings.Cut(all[0].Name, ofSize)
+		line := []string{name}
+		for _, s := range all {
+			cost := "not run: " + s.Missing
+			if s.Missing == "" {
+				cost = r.unit.Format(summarize(s.Samples).Median)
+			}
+			line = append(line, cost)
+		}
+		lines = append(lines, append(line, r.exponent(all)))
+	}
+	return lines
+}
+
+func (r *rowResult) exponent(all []series) string {
+	last := len(all) - 1
+	if last < 1 || last >= len(r.sizes) {
+		return ""
+	}
+	times := ratioOf(all[last], all[last-1]).Median
+	if math.IsNaN(times) {
+		return "–"
+	}
+	return fmt.Sprintf("%.2f", math.Log(times)/math.Log(float64(r.sizes[last])/float64(r.sizes[last-1])))
+}
+
+// isCost reports whether a row is about what tracing costs an application, or how
+// costs grow.
+func (r rowResult) isCost() bool {
+	return strings.HasPrefix(r.name, applications) || r.sizes != nil
+}
+
+// costs returns the tables of these rows: applications beside nothing attached.
+func (rep *report) costs() string {
+	text := rep.machine
+	for _, r := range rep.rows {
+		switch {
+		case !r.isCost():
+			continue
+		case r.missing != "" || r.sizes != nil:
+			text += r.markdown()
+			continue
+		}
+		lines := [][]string{{r.title, "speed", "p99"}}
+		for i, s := range r.series {
+			line := []string{s.Name, "not run: " + s.Missing, ""}
+			if s.Missing == "" {
+				line[1] = ratioOf(r.series[0], s).Spread(formatRatio)
+			}
+			if len(s.Tails) > 0 {
+				line[2] = ratios(s.Tails, r.series[0].Tails).Spread(formatRatio)
+			}
+			if i == 0 && s.Missing == "" {
+				line[1] = r.unit.Format(summarize(s.Samples).Median)
+				if len(s.Tails) > 0 {
+					line[2] = r.unit.Format(summarize(s.Tails).Median)
+				}
+			}
+			lines = append(lines, line)
+		}
+		text += "\n" + table(lines)
+	}
+	return text
 }
 
 // goals returns a table with what was measured for each goal.
@@ -46,8 +137,7 @@ func (rep *report) goals() string {
 	for _, r := range rep.rows {
 		for _, g := range r.goals {
 			measured, verdict := g.Judge(r.series)
-			lines = append(lines, []string{r.name, g.Of, formatRatio(g.Times) + " × " + g.Than,
-				measured, verdict})
+			lines = append(lines, []string{r.name, g.Of, g.limit(r.unit), measured, verdict})
 		}
 	}
 	return table(lines)
@@ -87,12 +177,12 @@ const (
 )
 
 // writeInto replaces the results in a Markdown file.
-func (rep *report) writeInto(path string) error {
+func writeInto(path, results string) error {
 	old, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	updated, err := replaceResults(string(old), rep.markdown())
+	updated, err := replaceResults(string(old), results)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}

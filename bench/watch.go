@@ -37,7 +37,7 @@ func watchRows() []row {
 		title: fmt.Sprintf("a watcher over %d processes with %d mappings each, nothing changing: processor time in %v",
 			watchedProcesses, watchedMappings, watchInterval),
 		rounds:  3,
-		goals:   []goal{{byPasses, byStats, 1.2}, {byEvents, byStats, 1.2}},
+		goals:   []goal{{Of: byPasses, Than: byStats, Times: 1.2}, {Of: byEvents, Than: byStats, Times: 1.2}},
 		prepare: (*env).watchers,
 	}}
 }

@@ -5,15 +5,19 @@
  *
  *	start PROCESSES MAPPINGS PATH	answers when all are there
  *
- * The end of the input ends them all.
+ * The end of the input ends them all, and this one after them.
  */
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "serve.h"
+
+static pid_t *children;
+static long started;
 
 static void handle(int count, char **words)
 {
@@ -32,6 +36,7 @@ static void handle(int count, char **words)
 		}
 	pid_t parent = getpid();
 
+	children = realloc(children, (started + processes) * sizeof(*children));
 	for (long i = 0; i < processes; i++) {
 		pid_t child = fork();
 
@@ -46,6 +51,7 @@ static void handle(int count, char **words)
 			for (;;)
 				pause();
 		}
+		children[started++] = child;
 	}
 	answer("ok %ld", processes);
 }
@@ -53,5 +59,11 @@ static void handle(int count, char **words)
 int main(void)
 {
 	signal(SIGCHLD, SIG_IGN);
-	return serve(handle);
+	int status = serve(handle);
+
+	for (long i = 0; i < started; i++)
+		kill(children[i], SIGKILL);
+	while (wait(NULL) > 0)
+		;
+	return status;
 }

@@ -207,8 +207,12 @@ func transactionsOf(t testing.TB, output string) uint64 {
 	return n
 }
 
-// childVariable has the test program be a receiver, and nothing else.
-const childVariable = "GOUSDT_TEST_RECEIVER"
+const (
+	// childVariable has the test program be a receiver, and nothing else.
+	childVariable = "GOUSDT_TEST_RECEIVER"
+	// presetVariable names its preset, for measurements.
+	presetVariable = "GOUSDT_TEST_PRESET"
+)
 
 func TestMain(m *testing.M) {
 	if file := os.Getenv(childVariable); file != "" {
@@ -223,10 +227,14 @@ func TestMain(m *testing.M) {
 func beReceiver(file string) {
 	testing.Init()
 	t := &testing.T{}
-	s, _ := startedBy(t, usdtreceiver.NewFactoryThatParks(0), map[string]any{
+	settings := map[string]any{
 		"metrics": []any{map[string]any{"name": "duration", "pair": "postgresql:query"}},
 		"spans":   []any{map[string]any{"pair": "postgresql:query"}},
-	})
+	}
+	if preset := os.Getenv(presetVariable); preset != "" {
+		settings = map[string]any{"preset": []any{preset}}
+	}
+	s, _ := startedBy(t, usdtreceiver.NewFactoryThatParks(0), settings)
 	s.awaitAttached(file, "metrics", "spans[0]")
 	fmt.Println("attached")
 	select {}
