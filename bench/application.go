@@ -44,16 +44,16 @@ const (
 // A question is what is asked while an application works.
 type question struct {
 	name string
-	// command is the tracer's, nil if there is none. FILE stands for the file with
-	// the probes, PERF:NAME for perf events at the probe NAME, and usdttrace and
-	// receiver are built.
+	// command is the tracer's, nil if there is none. FILE stands for the file
+	// with the probes, PERF:NAME for perf events at the probe NAME, and
+	// usdttrace and receiver are built.
 	command []string
-	// options are what the application needs to answer, or to answer by itself.
+	// options are what the application needs to answer, or to answer alone.
 	options []string
 	// hits is how often the probes fire in a unit of work, -1 if it varies.
 	hits float64
-	// alone is who works with the same options and nothing attached, if there are
-	// some, and peer who gives the same answer.
+	// alone is who works with the same options and nothing attached, if there
+	// are some, and peer who gives the same answer.
 	alone, peer string
 }
 
@@ -99,7 +99,9 @@ func applicationRows() []row {
 		asked("python", "a call of a Python function that adds two numbers", pythonQuestions,
 			(*env).python),
 		asked("java", "a request of a Java program with two threads, garbage and a lock", javaQuestions,
-			(*env).java),
+			func(e *env) (*application, error) { return e.java(40_000) }),
+		asked("methods", "a request of the same, its methods traced", methodQuestions,
+			func(e *env) (*application, error) { return e.java(3000) }),
 		asked("web", "a request to nginx and PHP-FPM, two connections", webQuestions, (*env).web),
 	}
 }
@@ -125,7 +127,9 @@ func (e *env) asking(app *application, questions []question) ([]contestant, erro
 		"usdttrace": func() (string, error) { return e.goBuild("usdttrace") },
 		"receiver":  e.receiver,
 	} {
-		if slices.ContainsFunc(questions, func(q question) bool { return slices.Contains(q.command, command) }) {
+		if slices.ContainsFunc(questions, func(q question) bool {
+			return slices.Contains(q.command, command)
+		}) {
 			built, err := build()
 			if err != nil {
 				return nil, err
@@ -186,8 +190,8 @@ func (e *env) asks(file string, q question, do work, replacer *strings.Replacer)
 	return c
 }
 
-// perfEvents makes a probe known to perf, and returns the pattern of its events:
-// one for each site. The kernel keeps them until the end of the row.
+// perfEvents makes a probe known to perf, and returns the pattern of its
+// events: one for each site. The kernel keeps them until the end of the row.
 func (e *env) perfEvents(file, probe string) (string, error) {
 	const list = "/sys/kernel/tracing/uprobe_events"
 	f, err := elfnote.Open(file)
@@ -232,8 +236,8 @@ const perfGroup = "gousdt_bench"
 // attached is what tracers print when they are: perf prints an event or counts.
 var attachedLine = regexp.MustCompile(`watching|Attach(ing|ed)|^attached|` + perfGroup)
 
-// startTracer returns when the tracer says that it is attached. Some say nothing
-// before they see a hit: a little is done until they do.
+// startTracer returns when the tracer says that it is attached. Some say
+// nothing before they see a hit: a little is done until they do.
 func startTracer(cmd *exec.Cmd, do work) (stop func() error, err error) {
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -298,18 +302,18 @@ func statements(count, executions float64) []question {
 			hits: executions, peer: countPerf},
 		{name: countPerf, command: []string{"perf", "stat", "-I", "100", "-a", "-e",
 			"PERF:query__execute__start"}},
-		{name: twoProbes, command: []string{"usdttrace", "--latency", "postgresql:query__execute", "FILE"},
-			hits: 2 * executions, peer: ofPeer},
+		{name: twoProbes, hits: 2 * executions, peer: ofPeer,
+			command: []string{"usdttrace", "--latency", "postgresql:query__execute", "FILE"}},
 		{name: ofPeer, command: []string{"bpftrace", "-e", executed + "start { @s[tid] = nsecs; } " +
 			executed + "done /@s[tid]/ { @t = hist(nsecs - @s[tid]); delete(@s[tid]); }"}},
 		{name: "perf trace, two probes, each printed", command: []string{"perf", "trace", "-a",
 			"-e", "PERF:query__execute__start", "-e", "PERF:query__execute__done"}},
 		// Each sets what pg_stat_activity shows of it three times.
-		{name: text, command: []string{"usdttrace", "--latency", "postgresql:statement", "--by", "query", "FILE"},
-			hits: 2*executions + 3*count, peer: textPeer},
-		{name: textPeer, command: []string{"bpftrace", "-e", "usdt:FILE:postgresql:statement__status /arg0/ " +
-			"{ @q[tid] = str(arg0); } " + executed + "start { @s[tid] = nsecs; } " +
-			executed + "done /@s[tid]/ { @t[@q[tid]] = hist(nsecs - @s[tid]); delete(@s[tid]); }"}},
+		{name: text, hits: 2*executions + 3*count, peer: textPeer,
+			command: []string{"usdttrace", "--latency", "postgresql:statement", "--by", "query", "FILE"}},
+		{name: textPeer, command: []string{"bpftrace", "-e",
+			"usdt:FILE:postgresql:statement__status /arg0/ { @q[tid] = str(arg0); } " + executed + "start { @s[tid] = nsecs; } " +
+				executed + "done /@s[tid]/ { @t[@q[tid]] = hist(nsecs - @s[tid]); delete(@s[tid]); }"}},
 		{name: "usdttrace --slow 5ms, statements",
 			command: []string{"usdttrace", "--slow", "5ms", "postgresql:statement", "FILE"},
 			hits:    2*executions + 3*count},
@@ -340,7 +344,8 @@ func (e *env) pgbench(times int, arguments ...string) (*application, error) {
 		}
 		return func(part float64) (spent, error) {
 			transactions := strconv.Itoa(max(1, int(part*float64(times))))
-			said, err := pgbench(append([]string{"-n", "-l", "-c", "2", "-t", transactions}, arguments...)...)
+			words := []string{"-n", "-l", "-c", "2", "-t", transactions}
+			said, err := pgbench(append(words, arguments...)...)
 			if err != nil {
 				return spent{}, err
 			}
@@ -389,8 +394,8 @@ func loggedTail(folder string) (float64, error) {
 // tailOf returns the 99th percentile.
 func tailOf(all []float64) float64 { return quantile(slices.Sorted(slices.Values(all)), 0.99) }
 
-// postgres starts a server, and returns how pgbench is run with it, and in which
-// folder.
+// postgres starts a server, and returns how pgbench is run with it, and in
+// which folder.
 func (e *env) postgres(
 	file, options string,
 ) (pgbench func(...string) (string, error), folder string, err error) {
@@ -433,20 +438,20 @@ func (e *env) postgres(
 	return pgbench, folder, err
 }
 
-// Entries fire only while lines are traced, too: two lines of the loop and one of
-// the function, beside its entry and return.
+// Entries fire only while lines are traced, too: two lines of the loop and one
+// of the function, beside its entry and return.
 var pythonQuestions = []question{
 	{name: untraced},
-	{name: "usdttrace --count, returns", command: []string{"usdttrace", "--count", "FILE", "python:function__return"},
-		hits: 1},
+	{name: "usdttrace --count, returns", hits: 1,
+		command: []string{"usdttrace", "--count", "FILE", "python:function__return"}},
 	{name: twoProbes, command: []string{"usdttrace", "--latency", "python:function", "FILE"},
 		hits: 5, peer: ofPeer},
 	{name: ofPeer, command: []string{"bpftrace", "-e", pythonProbe + "line { } " + pythonProbe +
 		"function__entry { @d[tid]++; @s[tid, @d[tid]] = nsecs; } " + pythonProbe +
 		"function__return /@d[tid]/ { @t = hist(nsecs - @s[tid, @d[tid]]); " +
 		"delete(@s[tid, @d[tid]]); @d[tid]--; }"}},
-	{name: "usdttrace --latency, by function",
-		command: []string{"usdttrace", "--latency", "python:function", "--by", "function", "FILE"}, hits: 5},
+	{name: "usdttrace --latency, by function", hits: 5,
+		command: []string{"usdttrace", "--latency", "python:function", "--by", "function", "FILE"}},
 	{name: "cProfile", options: []string{"-m", "cProfile"}},
 }
 
@@ -473,7 +478,8 @@ main()
 	return &application{file: python, with: func(options []string) (work, error) {
 		return func(part float64) (spent, error) {
 			times := max(1, int(part*float64(times)))
-			out, err := exec.Command(python, append(slices.Clone(options), script, strconv.Itoa(times))...).Output()
+			words := append(slices.Clone(options), script, strconv.Itoa(times))
+			out, err := exec.Command(python, words...).Output()
 			if err != nil {
 				return spent{}, err
 			}

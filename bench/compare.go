@@ -78,7 +78,8 @@ type contestant struct {
 	// Measure does the work n times and returns what one time cost, in the unit
 	// of the contest. Work that is long, or costs no time, is done once.
 	Measure func(n int) (float64, error)
-	// Tail, if set, returns the 99th percentile of what Measure measured last, or 0.
+	// Tail, if set, returns the 99th percentile of what Measure measured last,
+	// or 0.
 	Tail func() float64
 	// Missing says why it cannot take part: then the rest does not matter.
 	Missing error

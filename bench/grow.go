@@ -10,8 +10,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
-
-	"github.com/cilium/ebpf"
+	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/procwatch"
@@ -49,20 +48,21 @@ func growRows() []row {
 			r.sizes = append(r.sizes, size)
 		}
 		for _, work := range bounded {
-			r.goals = append(r.goals, goal{Of: sized(work, largest), Than: sized(work, largest/10), Times: linear})
+			r.goals = append(r.goals,
+				goal{Of: sized(work, largest), Than: sized(work, largest/10), Times: linear})
 		}
 		r.prepare = func(e *env) ([]contestant, error) {
-			all, err := prepare(e, r.sizes[:e.pick(len(r.sizes), len(r.sizes), 2)])
+			sizes := r.sizes[:e.pick(len(r.sizes), len(r.sizes), 2)]
+			all, err := prepare(e, sizes)
 			if err != nil {
 				return nil, err
 			}
-			// In a short run the largest are those that it has.
 			var every []contestant
-			for c := range slices.Chunk(all, e.pick(len(r.sizes), len(r.sizes), 2)) {
+			for c := range slices.Chunk(all, len(sizes)) {
 				every = append(every, c...)
+				name, _, _ := strings.Cut(c[0].Name, ofSize)
 				for _, size := range r.sizes[len(c):] {
-					name := c[0].Name[:len(c[0].Name)-len(ofSize)-1]
-					every = append(every, missing(sized(name, size), &unableError{"too large to see that it works"}))
+					every = append(every, missing(sized(name, size), &unableError{"a short run"}))
 				}
 			}
 			return every, nil
@@ -70,8 +70,10 @@ func growRows() []row {
 		return r
 	}
 	return []row{
-		grow("sites", "sites of a probe", 5, manySites, []string{listing, attaching, detaching}, (*env).growSites),
-		grow("files", "files with 10 sites each", 3, 1000, []string{attaching, detaching}, (*env).growFiles),
+		grow("sites", "sites of a probe", 5, manySites,
+			[]string{listing, attaching, detaching}, (*env).growSites),
+		grow("files", "files with 10 sites each", 3, 1000,
+			[]string{attaching, detaching}, (*env).growFiles),
 		grow("processes", "processes that run a file with 10 sites", 3, 10_000,
 			[]string{attaching, detaching}, (*env).growProcesses),
 		grow("scan", "processes with 20 mappings each: processor time", 2, 10_000,
@@ -83,7 +85,7 @@ func growRows() []row {
 
 func sized(work string, size int) string { return fmt.Sprint(work, ofSize, size) }
 
-// A part of the sizes' work is one contestant for each size.
+// eachSize makes a contestant of each size of some work.
 func eachSize(work string, sizes []int, measure func(i int) (float64, error)) (all []contestant) {
 	for i, size := range sizes {
 		all = append(all, once(sized(work, size), func() (float64, error) { return measure(i) }))
@@ -99,41 +101,58 @@ func (e *env) attachments(sizes []int, files [][]string) ([]contestant, error) {
 		return nil, err
 	}
 	program := t.programs["add3"]
+	other, err := e.synthetic(syntheticFile{Sites: 10})
+	if err != nil {
+		return nil, err
+	}
 	raw := make(map[string]*rawSites)
-	for _, path := range slices.Concat(files...) {
+	for _, path := range append(slices.Concat(files...), other) {
 		if raw[path] == nil {
 			if raw[path], err = prepareRaw(path); err != nil {
 				return nil, err
 			}
 		}
 	}
-	measure := func(attach func(*ebpf.Program, string) (io.Closer, error), closing bool) func(i int) (float64, error) {
-		return func(i int) (float64, error) {
-			var all []io.Closer
-			attached, err := timed(func() error {
-				for _, path := range files[i] {
-					c, err := attach(program, path)
-					if err != nil {
-						return err
-					}
-					all = append(all, c)
+	type attacher func(path string) (io.Closer, error)
+	attached := func(attach attacher, i int) (float64, io.Closer, error) {
+		var all []io.Closer
+		took, err := timed(func() error {
+			for _, path := range files[i] {
+				c, err := attach(path)
+				if err != nil {
+					return err
 				}
-				return nil
-			})
-			detached, closeErr := timed(func() error { return sys.CloseTogether(all) })
-			if closing {
-				return detached, errors.Join(err, closeErr)
+				all = append(all, c)
 			}
-			return attached, errors.Join(err, closeErr)
+			return nil
+		})
+		if err != nil {
+			return 0, nil, errors.Join(err, sys.CloseTogether(all))
+		}
+		return took, closer(func() error { return sys.CloseTogether(all) }), nil
+	}
+	attaches := func(attach attacher) func(i int) (float64, error) {
+		return func(i int) (float64, error) {
+			return primed(func() (io.Closer, error) { return attach(other) },
+				func() (float64, io.Closer, error) { return attached(attach, i) })
 		}
 	}
-	byOurs := func(p *ebpf.Program, path string) (io.Closer, error) {
-		return t.Attach(p, usdt.Target{Path: path}, nil)
+	detaches := func(attach attacher) func(i int) (float64, error) {
+		return func(i int) (float64, error) {
+			_, all, err := attached(attach, i)
+			if err != nil {
+				return 0, err
+			}
+			return timed(all.Close)
+		}
 	}
-	byKernel := func(p *ebpf.Program, path string) (io.Closer, error) { return raw[path].attach(p) }
+	byOurs := func(path string) (io.Closer, error) {
+		return t.Attach(program, usdt.Target{Path: path}, nil)
+	}
+	byKernel := func(path string) (io.Closer, error) { return raw[path].attach(program) }
 	return slices.Concat(
-		eachSize(attaching, sizes, measure(byOurs, false)), eachSize(attachedRaw, sizes, measure(byKernel, false)),
-		eachSize(detaching, sizes, measure(byOurs, true)), eachSize(detachedRaw, sizes, measure(byKernel, true)),
+		eachSize(attaching, sizes, attaches(byOurs)), eachSize(attachedRaw, sizes, attaches(byKernel)),
+		eachSize(detaching, sizes, detaches(byOurs)), eachSize(detachedRaw, sizes, detaches(byKernel)),
 	), nil
 }
 
@@ -215,8 +234,8 @@ func (e *env) growScans(sizes []int) ([]contestant, error) {
 	return append(eachSize(firstScan, sizes, scan(false)), eachSize(nextScan, sizes, scan(true))...), nil
 }
 
-// growKeys are tables whose keys are known when they are measured: each hit of a
-// run has another one.
+// growKeys are tables whose keys are known when they are measured: each hit of
+// a run has another one.
 func (e *env) growKeys(sizes []int) ([]contestant, error) {
 	path, target, err := e.startTarget()
 	if err != nil {
@@ -235,7 +254,8 @@ func (e *env) growKeys(sizes []int) ([]contestant, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, err := session.Attach(usdt.Target{Path: path}, nil, elfnote.Exact("bench", probe(i))); err != nil {
+		_, err = session.Attach(usdt.Target{Path: path}, nil, elfnote.Exact("bench", probe(i)))
+		if err != nil {
 			return nil, err
 		}
 		tables, sessions = append(tables, table), append(sessions, session)

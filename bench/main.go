@@ -57,7 +57,7 @@ func main() {
 	pattern := flag.String("run", "", "only rows whose name matches this regular expression")
 	list := flag.Bool("list", false, "print the names of the rows")
 	output := flag.String("o", "", "write the results into this Markdown file, between its markers")
-	costs := flag.String("costs", "", "write what tracing costs, the rows application/ and grow/, into this one")
+	costs := flag.String("costs", "", "write the rows application/ and grow/ into this one")
 	flag.Parse()
 	wanted, err := regexp.Compile(*pattern)
 	if err != nil || flag.NArg() > 0 {
@@ -141,8 +141,9 @@ type row struct {
 	// rounds of a full run, and how often a contestant does short work in each.
 	rounds, times int
 	goals         []goal
-	// sizes, if set, are those that each contestant takes part with: all sizes of
-	// the first contestant come first, with names that end in ofSize and the size.
+	// sizes, if set, are those that each contestant takes part with: all sizes
+	// of the first contestant come first, with names that end in ofSize and the
+	// size.
 	sizes []int
 	// prepare is called once, and what it prepares is cleaned up after the row.
 	// An unableError says why the work cannot be done here.
@@ -190,6 +191,7 @@ func timed(work func() error) (float64, error) {
 func rows() []row {
 	return slices.Concat(
 		listRows(), toolRows(), attachRows(), detachRows(), hitRows(),
-		callRows(), fireRows(), deliverRows(), losslessRows(), printRows(), watchRows(), applicationRows(), growRows(),
+		callRows(), fireRows(), deliverRows(), losslessRows(), printRows(), watchRows(),
+		applicationRows(), growRows(),
 	)
 }

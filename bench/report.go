@@ -56,9 +56,9 @@ func (r *rowResult) markdown() string {
 	return title + table(lines)
 }
 
-// growth returns the lines of a table with a contestant in each, and its cost at
-// each size. The exponent is that of the last step: what a small size costs is
-// mostly the same for all.
+// growth returns the lines of a table with a contestant in each, and its cost
+// at each size. The exponent is that of the last step: what a small size costs
+// is mostly the same for all.
 func (r *rowResult) growth() [][]string {
 	head := []string{""}
 	for _, size := range r.sizes {
@@ -92,8 +92,8 @@ func (r *rowResult) exponent(all []series) string {
 	return fmt.Sprintf("%.2f", math.Log(times)/math.Log(float64(r.sizes[last])/float64(r.sizes[last-1])))
 }
 
-// isCost reports whether a row is about what tracing costs an application, or how
-// costs grow.
+// isCost reports whether a row is about what tracing costs an application, or
+// how costs grow.
 func (r rowResult) isCost() bool {
 	return strings.HasPrefix(r.name, applications) || r.sizes != nil
 }
