@@ -57,7 +57,7 @@ var methodQuestions = []question{
 }
 
 // methodsOfRequest is how many methods a request of peers/Requests.java calls.
-const methodsOfRequest = 60
+const methodsOfRequest = 96
 
 // java is a program whose requests need memory and a lock.
 func (e *env) java(requests int) (*application, error) {
