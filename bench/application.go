@@ -193,19 +193,17 @@ func (e *env) asks(file string, q question, do work, replacer *strings.Replacer)
 // perfEvents makes a probe known to perf, and returns the pattern of its
 // events: one for each site. The kernel keeps them until the end of the row.
 func (e *env) perfEvents(file, probe string) (string, error) {
-	const list = "/sys/kernel/tracing/uprobe_events"
 	f, err := elfnote.Open(file)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
 	tell := func(line string) error {
-		events, err := os.OpenFile(list, os.O_WRONLY|os.O_APPEND, 0)
-		if err != nil {
-			return err
+		words := append(slices.Clone(withTracefs), "sh", "-c", `echo "$0" >>/sys/kernel/tracing/uprobe_events`, line)
+		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w: %s", line, err, out)
 		}
-		_, err = events.WriteString(line + "\n")
-		return errors.Join(err, events.Close())
+		return nil
 	}
 	group, count := fmt.Sprintf("%s%d", perfGroup, os.Getpid()), 0
 	for site, err := range f.Sites() {
@@ -232,6 +230,16 @@ func (e *env) perfEvents(file, probe string) (string, error) {
 
 // perfGroup begins the group of the events for perf.
 const perfGroup = "gousdt_bench"
+
+// withTracefs begins a command that sees tracefs. If it is not mounted, others
+// do not see it: it changes how they attach.
+var withTracefs = []string{"unshare", "--mount", "sh", "-c", "mountpoint -q /sys/kernel/tracing || " +
+	`mount -t tracefs tracefs /sys/kernel/tracing; exec "$0" "$@"`}
+
+// perf is a command that watches all processes.
+func perf(words ...string) []string {
+	return slices.Concat(withTracefs, []string{"perf"}, words)
+}
 
 // attached is what tracers print when they are: perf prints an event or counts.
 var attachedLine = regexp.MustCompile(`watching|Attach(ing|ed)|^attached|` + perfGroup)
@@ -300,14 +308,13 @@ func statements(count, executions float64) []question {
 		{name: untraced},
 		{name: countOne, command: []string{"usdttrace", "--count", "FILE", start},
 			hits: executions, peer: countPerf},
-		{name: countPerf, command: []string{"perf", "stat", "-I", "100", "-a", "-e",
-			"PERF:query__execute__start"}},
+		{name: countPerf, command: perf("stat", "-I", "100", "-a", "-e", "PERF:query__execute__start")},
 		{name: twoProbes, hits: 2 * executions, peer: ofPeer,
 			command: []string{"usdttrace", "--latency", "postgresql:query__execute", "FILE"}},
 		{name: ofPeer, command: []string{"bpftrace", "-e", executed + "start { @s[tid] = nsecs; } " +
 			executed + "done /@s[tid]/ { @t = hist(nsecs - @s[tid]); delete(@s[tid]); }"}},
-		{name: "perf trace, two probes, each printed", command: []string{"perf", "trace", "-a",
-			"-e", "PERF:query__execute__start", "-e", "PERF:query__execute__done"}},
+		{name: "perf trace, two probes, each printed", command: perf("trace", "-a",
+			"-e", "PERF:query__execute__start", "-e", "PERF:query__execute__done")},
 		// Each sets what pg_stat_activity shows of it three times.
 		{name: text, hits: 2*executions + 3*count, peer: textPeer,
 			command: []string{"usdttrace", "--latency", "postgresql:statement", "--by", "query", "FILE"}},

@@ -40,8 +40,8 @@ var webQuestions = []question{
 	{name: requestsPeer, command: []string{"bpftrace", "-e", phpProbe +
 		"request__startup { @s[tid] = nsecs; } " + phpProbe +
 		"request__shutdown /@s[tid]/ { @t[str(arg1)] = hist(nsecs - @s[tid]); delete(@s[tid]); }"}},
-	{name: "perf trace, requests, each printed", command: []string{"perf", "trace", "-a",
-		"-e", "PERF:request__startup", "-e", "PERF:request__shutdown"}},
+	{name: "perf trace, requests, each printed", command: perf("trace", "-a",
+		"-e", "PERF:request__startup", "-e", "PERF:request__shutdown")},
 	{name: "usdttrace --slow 50ms, requests",
 		command: []string{"usdttrace", "--slow", "50ms", "php:request", "FILE"}, hits: 2},
 	{name: byStack, hits: 1, peer: ofStack,
