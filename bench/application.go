@@ -199,7 +199,8 @@ func (e *env) perfEvents(file, probe string) (string, error) {
 	}
 	defer f.Close()
 	tell := func(line string) error {
-		words := append(slices.Clone(withTracefs), "sh", "-c", `echo "$0" >>/sys/kernel/tracing/uprobe_events`, line)
+		words := append(slices.Clone(withTracefs), "sh", "-c",
+			`echo "$0" >>/sys/kernel/tracing/uprobe_events`, line)
 		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w: %s", line, err, out)
 		}

@@ -61,7 +61,8 @@ func TestCostsAreRatiosToTheApplicationAlone(t *testing.T) {
 			{Name: "absent", Missing: "not installed"},
 		}},
 		{row: row{name: "grow/sites", title: "sites", sizes: []int{1, 10, 100}}, series: []series{
-			{Name: sized(listing, 1), Samples: []float64{5}}, {Name: sized(listing, 10), Samples: []float64{10}},
+			{Name: sized(listing, 1), Samples: []float64{5}},
+			{Name: sized(listing, 10), Samples: []float64{10}},
 			{Name: sized(listing, 100), Samples: []float64{100}},
 		}},
 	}}
