@@ -303,7 +303,7 @@ func statements(count, executions float64) []question {
 	const (
 		start    = "postgresql:query__execute__start"
 		executed = "usdt:FILE:postgresql:query__execute__"
-		text     = "usdttrace --latency, statements by text"
+		text     = "usdttrace --latency, statements by SQL text"
 	)
 	return []question{
 		{name: untraced},
@@ -330,12 +330,12 @@ func statements(count, executions float64) []question {
 		{name: ofStack, command: []string{"bpftrace", "-e", executed + "start { @[ustack] = count(); }"}},
 		{name: "the Collector's receiver, preset postgresql", command: []string{"env",
 			"GOUSDT_TEST_RECEIVER=FILE", "GOUSDT_TEST_PRESET=postgresql", "receiver"}},
-		{name: "pg_stat_statements, statements by text",
+		{name: "pg_stat_statements, statements by SQL text",
 			options: []string{"-c shared_preload_libraries=pg_stat_statements"}},
 	}
 }
 
-const textPeer = "bpftrace, a histogram for each text"
+const textPeer = "bpftrace, a histogram for each statement"
 
 // pgbench is a server of PostgreSQL, and for other options another one.
 func (e *env) pgbench(times int, arguments ...string) (*application, error) {
