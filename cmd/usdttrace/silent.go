@@ -22,17 +22,20 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
+// manual is where the documentation is: a package has no other.
+const manual = "https://github.com/gousdt/gousdt/blob/main/docs/"
+
 // Why a process that has a probe's file does not reach the probe's breakpoint.
 const (
 	movedCode = "executes other code in the probe's place: it has moved its code, or runs in an " +
-		"emulator (see docs/troubleshooting.md#moved-code)"
+		"emulator (see " + manual + "troubleshooting.md#moved-code)"
 	notExecuted = "maps the file, but does not execute it: it has moved its code, or is an " +
-		"emulator (see docs/troubleshooting.md#moved-code)"
+		"emulator (see " + manual + "troubleshooting.md#moved-code)"
 	writableCode = "has the probe in writable or shared memory, where the kernel puts no breakpoint"
 	noSemaphore  = "has a semaphore of 0, by which it takes the probe for unused: " +
 		"the kernel counts it elsewhere, or the program has cleared it"
 	translatedCode = "runs in an emulator, which executes a translation of the code " +
-		"(see docs/troubleshooting.md#moved-code)"
+		"(see " + manual + "troubleshooting.md#moved-code)"
 )
 
 // emulators are parts of the paths of programs that execute translated code.
@@ -235,7 +238,7 @@ func readSemaphore(pid int, address uint64) (n uint16, ok bool) {
 
 // trapped is the hint about a process that SIGTRAP has ended.
 const trapped = ": if it does not end like that untraced, it copies its code together with " +
-	"the breakpoints (see docs/troubleshooting.md#sigtrap)"
+	"the breakpoints (see " + manual + "troubleshooting.md#sigtrap)"
 
 // warnTraps reports watched processes that SIGTRAP ends, until the tracing
 // ends. Without privilege only the command's own end is reported.
@@ -288,7 +291,7 @@ func (t *tracer) whyCommandSilent(pattern int) string {
 
 // notInMemory is why something could not be read, mostly.
 const notInMemory = "its page was not in the program's memory, as for a string that the program has " +
-	"not used yet (see docs/troubleshooting.md#unreadable-values)"
+	"not used yet (see " + manual + "troubleshooting.md#unreadable-values)"
 
 // isUnreadable reports whether an argument, or what it points to, could not be
 // read.
