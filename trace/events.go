@@ -198,7 +198,7 @@ func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
 			return
 		}
 		defer context.AfterFunc(ctx, s.ring.interrupt)()
-		r := &reading{Session: s, yield: yield, ctx: ctx, ring: s.ring}
+		r := &reading{Session: s, yield: yield, ctx: ctx, ring: s.ring, rest: tracing.Rest(ctx)}
 		if s.events.Delay == 0 { // else records do not wake the reader
 			r.pace = newPace(len(s.ring.data)/2, runtime.NumCPU())
 		}
@@ -292,6 +292,7 @@ type reading struct {
 	count   uint      // of events that have followed each other
 	lookAt  uint64    // position in the ring buffer at which to call look
 	pace    pace
+	rest    func() // may be nil
 }
 
 // pace says whether a reader that has read everything waits for the next record
@@ -362,6 +363,9 @@ func (r *reading) loop() {
 // wait waits for an event, and reads the losses if they are due. It reports
 // whether to go on.
 func (r *reading) wait() bool {
+	if r.rest != nil {
+		r.rest()
+	}
 	now := time.Now()
 	if !r.tick(now) {
 		return false
@@ -377,10 +381,13 @@ func (r *reading) wait() bool {
 	if r.unasked {
 		deadline = r.checked.Add(lossInterval)
 	}
-	if delay := r.events.Delay; delay > 0 && (deadline.IsZero() || delay < lossInterval) {
-		deadline = now.Add(delay)
+	err := r.ring.wait(deadline, false)
+	if delay := r.events.Delay; delay > 0 && err == nil && r.ring.hasMore() {
+		// The kernel does not know that a record was seen, so no other wakes
+		// this reader until much has come. While nothing comes it sleeps.
+		err = r.ring.wait(time.Now().Add(delay), true)
 	}
-	if err := r.ring.wait(deadline); err != nil {
+	if err != nil {
 		return !errors.Is(err, os.ErrClosed) && r.yield(nil, err)
 	}
 	return true

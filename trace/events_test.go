@@ -12,6 +12,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +25,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -113,6 +116,39 @@ func TestEventsWithDelay(t *testing.T) {
 		next(t, s, 5)
 	}
 	silent(t, s)
+}
+
+// The kernel wakes a reader whose events may be delayed for the first of them.
+// It does not look for events again and again, and rests after the last.
+func TestReaderSleepsWhileNothingComes(t *testing.T) {
+	const delay = time.Millisecond
+	process := start(t, "target-pie")
+	s := open(t, process, "gousdt_test:inlined", &trace.SessionOptions{
+		Events: &trace.EventOptions{Delay: delay}})
+	var came, rests atomic.Int64
+	rested := make(chan struct{}, 1)
+	var reading sync.WaitGroup
+	ctx := tracing.WithRest(t.Context(), func() {
+		rests.Add(1)
+		if came.Load() == 5 {
+			select {
+			case rested <- struct{}{}:
+			default:
+			}
+		}
+	})
+	reading.Go(func() {
+		for range s.Events(ctx) {
+			came.Add(1)
+		}
+	})
+	process.Fire("inlined", 1)
+	<-rested
+	before := rests.Load()
+	time.Sleep(200 * delay) // what does not happen cannot be awaited
+	qt.Check(t, qt.IsTrue(rests.Load()-before < 20), qt.Commentf("%d", rests.Load()-before))
+	qt.Assert(t, qt.IsNil(s.Close()))
+	reading.Wait()
 }
 
 func TestEventsOfThreads(t *testing.T) {

@@ -132,8 +132,9 @@ type EventOptions struct {
 
 	// Delay is the time that an event may wait until it is delivered, if the
 	// events do not fill a quarter of the ring buffer. It saves waking the
-	// reader, which costs more than all else at a hit. 0 delivers an event at
-	// once, or up to 0.2 ms later if many follow each other faster than that.
+	// reader for all but the first of them, which costs more than all else at
+	// a hit. 0 delivers an event at once, or up to 0.2 ms later if many follow
+	// each other faster than that.
 	Delay time.Duration
 
 	// ReuseEvents makes events take no new memory. An event, and all that it

@@ -145,14 +145,23 @@ func (m *ringReader) interrupt() {
 }
 
 // wait waits for a record, an interruption or a deadline, if that is not zero.
-// The error is os.ErrClosed when the reader has ended.
-func (m *ringReader) wait(deadline time.Time) error {
-	m.report()
+// In a nap it waits until records fill a part of the ring buffer, or the kernel
+// wakes the reader for another reason. The error is os.ErrClosed when the
+// reader has ended.
+func (m *ringReader) wait(deadline time.Time, naps bool) error {
+	if !naps {
+		m.report()
+	}
 	err := m.file.SetReadDeadline(deadline)
 	if err == nil && !m.interrupted.Load() {
+		woken := false
 		err = m.conn.Read(func(uintptr) bool {
-			return atomic.LoadUint64(m.producer) != m.read &&
-				m.header(m.read&m.mask)&recordBusy == 0
+			if !naps {
+				return m.hasMore()
+			}
+			ends := woken || atomic.LoadUint64(m.producer)-m.read >= m.part()
+			woken = true
+			return ends
 		})
 	}
 	switch {
@@ -162,6 +171,11 @@ func (m *ringReader) wait(deadline time.Time) error {
 		return nil
 	}
 	return err
+}
+
+// hasMore reports whether there is a record after those that were read.
+func (m *ringReader) hasMore() bool {
+	return atomic.LoadUint64(m.producer) != m.read && m.header(m.read&m.mask)&recordBusy == 0
 }
 
 // next returns the next of the records that were there at the last refill. The

@@ -197,7 +197,7 @@ func (s *Session) takeKeys() {
 				}
 			}
 		}
-		if err := s.signals.wait(time.Time{}); errors.Is(err, os.ErrClosed) {
+		if err := s.signals.wait(time.Time{}, false); errors.Is(err, os.ErrClosed) {
 			return
 		} else if err != nil {
 			// Only snapshots take keys from now on. The next has the error.

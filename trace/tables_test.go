@@ -59,7 +59,7 @@ func TestRingMemory(t *testing.T) {
 		_, ok := r.next()
 		qt.Assert(t, qt.IsFalse(ok))
 		qt.Assert(t, qt.IsFalse(r.refill()))
-		_ = r.wait(time.Time{}) // a file that is nil cannot be waited for
+		_ = r.wait(time.Time{}, false) // a file that is nil cannot be waited for
 		qt.Assert(t, qt.Equals(r.consumed, r.read),
 			qt.Commentf("the kernel has to know before anybody waits"))
 	}

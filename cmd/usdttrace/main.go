@@ -661,7 +661,7 @@ func (t *tracer) collect() (c collected, err error) {
 // more are wanted.
 func (t *tracer) collectEvents(c *collected, printing *sync.Mutex) error {
 	missing, isWarned := uint64(0), false // events that were reported as lost
-	for event, err := range t.session.Events(context.Background()) {
+	for event, err := range t.session.Events(tracing.WithRest(context.Background(), t.out.Now)) {
 		if err != nil {
 			// Declared only here: the variable is an allocation.
 			var lost trace.LostError

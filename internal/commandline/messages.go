@@ -280,7 +280,8 @@ type Writer struct {
 	pending  []byte
 	spare    []byte // for what comes while pending is written
 	wanted   bool   // what is pending is to be written now
-	armed    bool   // a timer will set wanted
+	armed    bool   // the timer will set wanted
+	timer    *time.Timer
 	writing  bool
 	writes   int
 	patience time.Duration // of a write, 0 without limit
@@ -342,14 +343,24 @@ func (w *Writer) Write(text []byte) (int, error) {
 		w.want()
 	case !w.armed:
 		w.armed = true
-		time.AfterFunc(idleDelay, func() {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.armed = false
-			w.want()
-		})
+		if w.timer == nil {
+			w.timer = time.AfterFunc(idleDelay, w.Now)
+		} else {
+			w.timer.Reset(idleDelay)
+		}
 	}
 	return len(text), nil
+}
+
+// Now has what is pending written without waiting for more.
+func (w *Writer) Now() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.armed {
+		w.timer.Stop()
+		w.armed = false
+		w.want()
+	}
 }
 
 // Flush waits until everything is written, and returns the first error of any

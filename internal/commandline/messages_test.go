@@ -5,6 +5,7 @@ package commandline
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -100,6 +101,17 @@ func TestWriterFlushesWhenNothingMoreComes(t *testing.T) {
 		qt.Check(t, qt.Equals(string(buf[:n]), line))
 	}
 	qt.Check(t, qt.IsNil(w.Flush()))
+}
+
+func TestWriterDoesNotWaitForMoreAfterNow(t *testing.T) {
+	w := NewWriter(io.Discard)
+	w.Now()
+	fmt.Fprint(w, "one")
+	w.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	qt.Check(t, qt.IsTrue(w.wanted || w.writes == 1))
+	qt.Check(t, qt.IsFalse(w.armed || w.timer.Stop()))
 }
 
 func TestWriterKeepsTheOrder(t *testing.T) {

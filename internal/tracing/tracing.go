@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package tracing has the part of package trace that is only for the commands
-// and the receiver of this project: the option that is wrong, counts of buckets
-// and the clocks. It also has what packages providers and trace share.
+// and the receiver of this project: the option that is wrong, counts of
+// buckets, the clocks, and when all events have been read. It also has what
+// packages providers and trace share.
 package tracing
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -147,3 +149,17 @@ func parseClockOffsets(text string) (o ClockOffsets) {
 // as they are nested.
 var AnyOrder = [][2]string{{"acquire", "release"}, {"submit", "complete"}, {"request", "response"},
 	{"alloc", "free"}}
+
+type restKey struct{}
+
+// WithRest returns a context for [trace.Session.Events] that has a function
+// called whenever the loop has had all events that there are.
+func WithRest(ctx context.Context, rest func()) context.Context {
+	return context.WithValue(ctx, restKey{}, rest)
+}
+
+// Rest returns the function of [WithRest], or nil.
+func Rest(ctx context.Context) func() {
+	rest, _ := ctx.Value(restKey{}).(func())
+	return rest
+}

@@ -42,14 +42,13 @@ type Events struct {
 	// the event has been sent; 0 for none.
 	Next int
 
-	// Batch says that the reader polls, and is woken only when the ring buffer
-	// fills.
+	// Batch says that the reader naps before it reads, and is woken when the
+	// ring buffer fills meanwhile.
 	Batch bool
 }
 
 // The flags of bpf_ringbuf_submit and bpf_ringbuf_query.
 const (
-	ringNoWakeup    = 1
 	ringForceWakeup = 2
 	ringAvailable   = 0 // BPF_RB_AVAIL_DATA
 
@@ -234,16 +233,16 @@ func (b *builder) fromRecord(dst asm.Register, r *Record, index int) {
 	b.Emit(loadN(dst, base, offset, b.width(index)))
 }
 
-// submit sends the record at R7. In a batch the reader is woken only when this
-// record fills another quarter of the ring buffer. If records of several
-// processors pass that point at the same moment, none may wake it; it then
-// polls a little later.
+// submit sends the record at R7. It wakes a reader that waits for it, and in a
+// batch one that naps when this record fills another quarter of the ring
+// buffer. If records of several processors pass that point at the same moment,
+// none may wake it; its nap then ends a little later.
 func (b *builder) submit(e *Events, size int) {
 	b.Emit(set(r2, 0))
 	if e.Batch {
 		quiet := b.Label()
 		b.Call(asm.FnRingbufQuery, argcode.Map(e.Ring), ringAvailable)
-		b.Emit(asm.And.Imm(r0, int32(e.RingSize/4-1)), set(r2, ringNoWakeup))
+		b.Emit(asm.And.Imm(r0, int32(e.RingSize/4-1)), set(r2, 0))
 		b.JumpIfImm(asm.JGE, r0, uint64(size+ringHeader), r1, quiet)
 		b.Emit(set(r2, ringForceWakeup))
 		b.Place(quiet)

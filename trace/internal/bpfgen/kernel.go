@@ -287,9 +287,6 @@ func (p *Plan) ExitProbe(exits int, task Task) (asm.Instructions, error) {
 		a.JumpIfImm(asm.JEq, r0, 0, r1, done)
 		a.SetField(r0, 0, ExitMark<<32|ExitMark, r1)
 		a.Emit(mov(r1, r0), set(r2, 0))
-		if p.Events.Batch {
-			a.Emit(set(r2, ringNoWakeup))
-		}
 		a.Emit(asm.FnRingbufSubmit.Call())
 	}
 	a.Place(done)
