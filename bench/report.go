@@ -57,8 +57,8 @@ func (r *rowResult) markdown() string {
 }
 
 // growth returns the lines of a table with a contestant in each, and its cost
-// at each size. The exponent is that of the last step: what a small size costs
-// is mostly the same for all.
+// at each size. The exponent is that of the last two steps: what a small size
+// costs is mostly the same for all.
 func (r *rowResult) growth() [][]string {
 	head := []string{""}
 	for _, size := range r.sizes {
@@ -82,14 +82,12 @@ func (r *rowResult) growth() [][]string {
 
 func (r *rowResult) exponent(all []series) string {
 	last := len(all) - 1
-	if last < 1 || last >= len(r.sizes) {
-		return ""
-	}
-	times := ratioOf(all[last], all[last-1]).Median
+	first := max(0, last-2)
+	times := ratioOf(all[last], all[first]).Median
 	if math.IsNaN(times) {
 		return "–"
 	}
-	return fmt.Sprintf("%.2f", math.Log(times)/math.Log(float64(r.sizes[last])/float64(r.sizes[last-1])))
+	return fmt.Sprintf("%.2f", math.Log(times)/math.Log(float64(r.sizes[last])/float64(r.sizes[first])))
 }
 
 // isCost reports whether a row is about what tracing costs an application, or

@@ -27,7 +27,7 @@ const (
 	functionsOnly   = "nothing attached, " + functionsFlag
 	requestsPeer    = "bpftrace, requests"
 	functionsPeer   = "bpftrace, functions by name"
-	functionsOfPage = 6
+	functionsOfPage = 7
 	connections     = 2
 )
 

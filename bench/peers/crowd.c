@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,10 +28,13 @@ static void handle(int count, char **words)
 	}
 	long processes = atol(words[1]), mappings = atol(words[2]);
 	int fd = open(words[3], O_RDONLY | O_CLOEXEC);
+	struct stat file = {};
+
+	fstat(fd, &file);
 
 	/* Neighbours would become one mapping: every second one is not executable. */
 	for (long i = 0; i < mappings; i++)
-		if (mmap(NULL, 4096, i % 2 ? PROT_READ : PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0) == MAP_FAILED) {
+		if (mmap(NULL, file.st_size, i % 2 ? PROT_READ : PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0) == MAP_FAILED) {
 			answer("error %s: cannot be mapped", words[3]);
 			return;
 		}
