@@ -23,6 +23,7 @@ import (
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
+	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -217,6 +218,11 @@ func (s *Session) attachSelection(
 	}
 	if w.isUseless() {
 		refused := &tracing.FilteredError{File: file, Filter: s.opts.Filter, Missing: w.missing}
+		plan.Filter.Walk(func(t *expr.Term) {
+			if t.Source == expr.Failed && refused.Missing == nil {
+				refused.Missing = errNoFailure
+			}
+		})
 		plan.Filter = nil
 		if w, err = s.generate(&plan, sel, file, opts, pairs, nil); err == nil && w.isUseless() {
 			refused.Filter, refused.Missing = "", w.missing // it is not the filter's fault
@@ -260,6 +266,9 @@ func (s *Session) attachSelection(
 }
 
 // isUseless reports whether no site can send or aggregate anything.
+// errNoFailure is why a condition on failed may not hold.
+var errNoFailure = errors.New("no probe ends a call that fails (PAIR|PROBE names one)")
+
 func (w *work) isUseless() bool { return len(w.wanted) == 0 || w.ends && !w.delivers }
 
 func (a *Attachment) attach(w *work) error {

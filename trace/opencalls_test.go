@@ -90,6 +90,7 @@ func TestCallsThatExitsEnd(t *testing.T) {
 	}{
 		{"slowly", syscall.SIGKILL, "", "duration > 1ns && failed == 1", "killed by SIGKILL"},
 		{"slowly", syscall.SIGSEGV, "", "arg1 == 1 && str(start.arg1, 3) == \"one\"", "killed by SIGSEGV"},
+		{"slowly", syscall.SIGKILL, "", "failed", "killed by SIGKILL"},
 		{"slowly", syscall.Signal(34), "arg0=arg1", "", "killed by signal 34"},
 		{"leave", 0, "", "", "exited with status 0"},
 		{"leave", 0, "arg0=arg1", "", "exited with status 0"},
@@ -100,6 +101,9 @@ func TestCallsThatExitsEnd(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(test), func(t *testing.T) {
 			latency := trace.Latency{Pair: name + "|aborted", By: test.by}
+			if test.filter == "failed" {
+				latency.Pair = name // none of its ends can be what the filter lets through
+			}
 			opts := &trace.SessionOptions{Filter: test.filter, Events: &trace.EventOptions{
 				Spans: []trace.Latency{latency}, Exits: true,
 				Captures: []trace.Capture{{Arg: "arg1"}}}}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -228,6 +229,45 @@ func TestDescendantsAreFollowed(t *testing.T) {
 	}
 	r := start(t, "-f", "-a", "a:b").wait()
 	qt.Check(t, qt.StringContains(r.stderr, "-f goes with -p PID"))
+}
+
+// What is attached once a descendant has mapped it is late, as that of a
+// command, and stays attached for the next one that runs it.
+func TestProgramsThatDescendantsExecuteAreLate(t *testing.T) {
+	testneeds.Tool(t, "sh", "dash")
+	target := copyOf(t, "target-pie")
+	const commands = "fire three 5\\nquit\\n"
+	cmd := exec.Command("sh", "-c", "while read line; do printf '"+commands+"' | "+target+"; done")
+	stdin := stdinOf(t, cmd)
+	out, err := cmd.StdoutPipe()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(cmd.Start()))
+	defer func() {
+		stdin.Close()
+		cmd.Wait()
+	}()
+	r := watching(t, "--json", "-f", "-p", decimal(cmd.Process.Pid), "gousdt_test:three")
+	answers := bufio.NewScanner(out)
+	run := func() {
+		io.WriteString(stdin, "\n")
+		for answers.Scan() && answers.Text() != "ok quit" {
+		}
+	}
+	// On a busy machine the first ones end before they are attached.
+	for !strings.Contains(r.stderr.String(), "also watching 1 site in "+target) {
+		run()
+	}
+	run()
+	stdin.Close()
+	result := r.wait()
+	qt.Check(t, qt.StringContains(result.stderr, "not seen: hits in "+target+" for up to "))
+	qt.Check(t, qt.HasLen(result.objects("summary")[0].Late, 1))
+	hits, last := make(map[int]int), 0
+	for _, e := range result.objects("event") {
+		hits[e.PID]++
+		last = e.PID
+	}
+	qt.Check(t, qt.Equals(hits[last], 5), qt.Commentf("it is not late any more"))
 }
 
 func TestDescendantsThatAreNotWatchedAreTold(t *testing.T) {

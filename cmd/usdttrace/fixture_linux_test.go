@@ -218,6 +218,7 @@ type object struct {
 	Events, Lost, Unmatched uint64
 	Left, Overlapped        uint64
 	Duration                time.Duration `json:"duration_ns"`
+	Late                    []struct{ PID int }
 	Replaced, Unfinished    uint64
 	NotSampled              uint64 `json:"not_sampled"`
 	Unrepresented           uint64 `json:"unrepresented"`

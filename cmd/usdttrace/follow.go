@@ -71,7 +71,7 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 		return f, nil
 	}
 	linger := time.Duration(-1)
-	if t.options.command != nil {
+	if t.options.followsFamily() {
 		linger = math.MaxInt64 // the next process that runs it is not late
 	}
 	part := t.session.Part(t.options.patterns...)
@@ -115,7 +115,9 @@ func (t *tracer) followProcess() error {
 	if err := t.endWith(pid); err != nil {
 		return err
 	}
-	f, err := newFollower(t, filterOf(pid, t.options.follow))
+	family := newFamily(pid, t.options.follow)
+	recorded := t.watchLatecomers(family, procwatch.RecordAtOnce)
+	f, err := newFollower(t, family.wants)
 	if err != nil {
 		return err
 	}
@@ -126,6 +128,9 @@ func (t *tracer) followProcess() error {
 	}
 	if err := f.begin(scan); err != nil {
 		return err
+	}
+	if recorded != nil {
+		t.messages.Warn("late attachments are not reported: %v", recorded)
 	}
 	sites, _ := t.targets.watched()
 	switch _, filtered := t.targets.notAttached(); {
@@ -226,7 +231,11 @@ func (f *follower) changed(changes *watch.Changes[*trace.Attachment]) {
 		pid, _ := f.first.LoadAndDelete(a.Path())
 		isNew := t.targets.attached(a)
 		if t.latecomers != nil {
-			t.latecomers.attachedNow(a.Path(), a.Process().PID)
+			pid := a.Process().PID
+			if f.perProcess { // there is no other process
+				pid = 0
+			}
+			t.latecomers.attachedNow(a.Path(), pid)
 		}
 		if !isNew {
 			continue
@@ -300,16 +309,31 @@ func (f *follower) isAnswered() bool {
 
 // filterOf returns a filter for a process, and perhaps its descendants.
 func filterOf(pid int, descendants bool) func(proc.Process) bool {
-	var mu sync.Mutex
-	members := map[int]bool{pid: true}
-	return func(p proc.Process) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		if descendants && members[p.Parent] {
-			members[p.PID] = true
-		}
-		return members[p.PID]
+	return newFamily(pid, descendants).wants
+}
+
+// family is a process, and perhaps its descendants.
+type family struct {
+	descendants bool
+	mu          sync.Mutex
+	members     map[int]bool
+}
+
+func newFamily(pid int, descendants bool) *family {
+	return &family{descendants: descendants, members: map[int]bool{pid: true}}
+}
+
+func (f *family) wants(p proc.Process) bool { return f.has(p.PID, p.Parent) }
+
+// has reports whether a process is of the family. parent is 0 if it is not
+// known.
+func (f *family) has(pid, parent int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.descendants && f.members[parent] {
+		f.members[pid] = true
 	}
+	return f.members[pid]
 }
 
 // beginCommand attaches to the files that the waiting command is known to map.
@@ -320,7 +344,9 @@ func (t *tracer) beginCommand() error {
 			return err
 		}
 	}
-	recorded := t.watchLatecomers()
+	recorded := t.watchLatecomers(nil, func() (*procwatch.Records, error) {
+		return procwatch.RecordFamily(t.command.tid)
+	})
 	t.warnTraps()
 	if len(t.options.files) > 0 && t.stacks == nil {
 		return nil
@@ -365,13 +391,14 @@ func (t *tracer) runCommand() error {
 	return nil
 }
 
-// latecomers are files that a command's processes have mapped before they were
-// attached. What the command and its descendants will map is only known in
-// part: the first process that maps another file is late, and its hits until
-// then are not seen. The kernel's records say when a file was mapped.
+// latecomers are files that processes of a command, or of -p, have mapped
+// before they were attached. What they will map is known in part: the first
+// process that maps another file is late, and its hits until then are not seen.
+// The kernel's records say when a file was mapped.
 type latecomers struct {
 	tracer  *tracer
 	records *procwatch.Records
+	family  *family        // whose records count, nil for those of a command
 	done    sync.WaitGroup // of the reading of records
 	syncing sync.WaitGroup // of the scans that these cause
 
@@ -381,6 +408,7 @@ type latecomers struct {
 	waiting  map[string]*lateFile // paths of files that have one, until they are attached
 	late     []*lateFile          // those that were attached late
 	lost     bool                 // records are missing
+	began    time.Time            // nothing was late before
 	code     executedCode
 }
 
@@ -423,13 +451,14 @@ type lateFile struct {
 // are the ones that are late by most.
 const maxLateProcesses = 1000
 
-// watchLatecomers begins to record what the command maps, before it begins.
-func (t *tracer) watchLatecomers() error {
-	records, err := procwatch.RecordFamily(t.command.tid)
+// watchLatecomers begins to record what processes map, a command's before it
+// begins.
+func (t *tracer) watchLatecomers(of *family, record func() (*procwatch.Records, error)) error {
+	records, err := record()
 	if err != nil {
 		return err
 	}
-	l := &latecomers{tracer: t, records: records, attached: make(map[procfs.FileID]bool),
+	l := &latecomers{tracer: t, records: records, family: of, attached: make(map[procfs.FileID]bool),
 		known: make(map[string]bool), waiting: make(map[string]*lateFile),
 		code: executedCode{tracer: t, runs: make(map[int]bool), unfit: make(map[int]bool),
 			moved: make(map[int]bool), sites: make(map[int][]siteAt), mappers: make(map[int]bool),
@@ -439,10 +468,13 @@ func (t *tracer) watchLatecomers() error {
 	return nil
 }
 
-// begin reads records as they come, until the tracing ends. The first one comes
-// when the command begins.
+// begin reads records as they come, until the tracing ends. The first one of a
+// command comes when that begins.
 func (l *latecomers) begin() {
 	t := l.tracer
+	l.mu.Lock()
+	l.began = time.Now()
+	l.mu.Unlock()
 	l.done.Go(func() {
 		for l.records.Wait() {
 			for pid := range l.look() {
@@ -471,7 +503,11 @@ func (l *latecomers) look() map[int]bool {
 // to be attached.
 func (l *latecomers) add(record *procwatch.Record) (isLate bool) {
 	at := time.Unix(0, record.Time)
-	l.code.add(record)
+	if l.family == nil {
+		l.code.add(record)
+	} else if record.Kind != procwatch.RecordsLost && !l.family.has(record.PID, record.Parent) {
+		return false
+	}
 	switch record.Kind {
 	case procwatch.FileMapped:
 		// The kernel puts no breakpoint into a shared mapping, as of mapFile.
@@ -487,7 +523,7 @@ func (l *latecomers) add(record *procwatch.Record) (isLate bool) {
 		for _, file := range l.waiting {
 			// Each processor has its own buffer: an exec may be read late.
 			if file.since[record.PID].Before(at) {
-				file.ends(record.PID, at)
+				l.ends(file, record.PID, at)
 			}
 		}
 	case procwatch.RecordsLost:
@@ -588,10 +624,14 @@ func (f *lateFile) add(pid int, at time.Time) {
 }
 
 // ends notes that a process is late no longer, if it was.
-func (f *lateFile) ends(pid int, at time.Time) {
-	if since, late := f.since[pid]; late {
+func (l *latecomers) ends(f *lateFile, pid int, at time.Time) {
+	since, late := f.since[pid]
+	delete(f.since, pid)
+	if l.began.After(since) {
+		since = l.began
+	}
+	if late && !l.began.IsZero() {
 		f.by = max(f.by, at.Sub(since))
-		delete(f.since, pid)
 	}
 }
 
@@ -690,7 +730,7 @@ func (l *latecomers) attachedNow(path string, pid int) {
 	switch {
 	case file != nil && pid != 0:
 		file.attached, file.alone = true, true
-		file.ends(pid, now)
+		l.ends(file, pid, now)
 	case file != nil:
 		file.attached = true
 		l.end(file, now)
@@ -719,7 +759,7 @@ func (l *latecomers) refused(path string) {
 
 func (l *latecomers) end(file *lateFile, now time.Time) {
 	for pid := range file.since {
-		file.ends(pid, now)
+		l.ends(file, pid, now)
 	}
 	if file.by > 0 {
 		l.late = append(l.late, file)

@@ -168,7 +168,7 @@ type opened struct {
 // follower attaches from then on.
 type attached struct {
 	follower   *follower   // nil for files without a process
-	latecomers *latecomers // of the command
+	latecomers *latecomers // of the command, or of -p
 	began      moment      // when everything was attached, before a command begins
 	before     losses      // then
 }
@@ -442,6 +442,8 @@ func (t *tracer) attach() (err error) {
 		return err
 	case o.command != nil:
 		return t.runCommand()
+	case t.latecomers != nil:
+		t.latecomers.begin()
 	}
 	t.noteBegun()
 	return nil

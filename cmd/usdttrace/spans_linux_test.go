@@ -133,6 +133,7 @@ func TestKilledCallsArePrinted(t *testing.T) {
 		"file":   {[]string{"--slow", "1us", "--str", "1"}, nil},
 		"PID":    {[]string{"--slow", "1us", "--str", "1"}, nil},
 		"all":    {[]string{"--slow", "1us", "--str", "1", "-a"}, nil},
+		"failed": {[]string{"--slow", "1us", "--str", "1", "--where", "failed"}, nil},
 		"thread": {[]string{"--slow", "1us", "--str", "1", "--match", "arg0=arg1"}, nil},
 		"JSON": {[]string{"--slow", "1us", "--str", "1", "--json"}, func(r result) {
 			spans := r.objects("span")

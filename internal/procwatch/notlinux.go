@@ -15,6 +15,9 @@ type Records struct{}
 // RecordAll is available on Linux only.
 func RecordAll() (*Records, error) { return nil, errors.ErrUnsupported }
 
+// RecordAtOnce is available on Linux only.
+func RecordAtOnce() (*Records, error) { return nil, errors.ErrUnsupported }
+
 // RecordFamily is available on Linux only.
 func RecordFamily(int) (*Records, error) { return nil, errors.ErrUnsupported }
 

@@ -41,6 +41,9 @@ func RecordAll() (*Records, error) {
 	return openRecords(-1, withBuildIDs, recordBytes, recordBytes/2)
 }
 
+// RecordAtOnce is RecordAll whose Wait returns at the first record.
+func RecordAtOnce() (*Records, error) { return openRecords(-1, withBuildIDs, recordBytes, 1) }
+
 // RecordFamily begins with the next program that a thread executes, and records
 // what that process and its descendants do. Wait returns at the first record.
 func RecordFamily(tid int) (*Records, error) {

@@ -246,6 +246,11 @@ func (b *builder) end(l *Latency) {
 	b.site.ending, b.site.failed, b.site.starts = true, failed, b.site.Starts[l]
 	defer func() { b.ending, b.site.ending, b.site.starts = nil, false, nil }()
 	if !b.filter(over) {
+		// The exit of a thread inside the call, which then has failed, may be
+		// what it lets through.
+		b.site.failed = true
+		b.block.Delivers = b.block.Delivers || l.Spans && b.plan.Events.Exits &&
+			b.resolve(b.plan.Filter, false).kind != never
 		b.Jump(b.filtered(none))
 		b.Place(none)
 		return
