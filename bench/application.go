@@ -81,7 +81,7 @@ func applicationRows() []row {
 		name, title string, questions []question, start func(e *env) (*application, error),
 	) row {
 		return row{
-			name: applications + name, title: title, rounds: 7, goals: goals(questions),
+			name: applications + name, title: title, rounds: 5, goals: goals(questions),
 			prepare: func(e *env) ([]contestant, error) {
 				app, err := start(e)
 				if err != nil {

@@ -38,7 +38,7 @@ public class Requests {
 	}
 
 	public static void main(String[] arguments) throws InterruptedException {
-		final int threads = 2, warmUp = 3000, requests = Integer.parseInt(arguments[0]);
+		final int threads = 2, warmUp = 10_000, requests = Integer.parseInt(arguments[0]);
 		long[] times = new long[threads * requests];
 		int[] sums = new int[threads];
 		Thread[] all = new Thread[threads];
