@@ -13,6 +13,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/defs"
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 func list(t *testing.T, f syntheticFile) (*elfnote.File, *defs.Listing) {
@@ -47,7 +48,7 @@ func TestFilesHaveTheSitesAskedFor(t *testing.T) {
 				qt.Check(t, qt.IsTrue(site.Offset > last))
 				last = site.Offset
 				code := make([]byte, 1)
-				_, err := file.OSFile().ReadAt(code, int64(site.Offset))
+				_, err := elffile.OSFile(file).ReadAt(code, int64(site.Offset))
 				qt.Check(t, qt.IsNil(err))
 				qt.Check(t, qt.IsTrue(code[0] != 0))
 			}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 
 	"github.com/gousdt/gousdt/internal/elffile"
@@ -19,6 +18,7 @@ import (
 // goroutines may use a File at once.
 type File struct {
 	elf      *elffile.File
+	reader   io.ReaderAt     // of a file that its keeper has read, else nil
 	code     elffile.Segment // see usualCode; empty if nothing can be attached
 	searched sync.Once       // for the symbols that arguments name
 }
@@ -36,6 +36,9 @@ func Open(path string) (*File, error) {
 func NewFile(r io.ReaderAt) (*File, error) {
 	if r == nil {
 		return nil, errors.New("there is no file to read")
+	}
+	if kept, ok := r.(interface{ ELF() *File }); ok { // it has been read already
+		return &File{elf: kept.ELF().read(), reader: r}, nil
 	}
 	return newFile(elffile.New(r))
 }
@@ -63,9 +66,14 @@ func (f *File) read() *elffile.File {
 // read remain valid. Further calls do nothing.
 func (f *File) Close() error { return f.read().Close() }
 
-// OSFile returns the open file that is read, or nil if NewFile was given
-// another kind of reader. Its name is the path given to Open.
-func (f *File) OSFile() *os.File { return f.read().OSFile() }
+// Reader returns what the file is read from: the reader given to NewFile, or
+// the *os.File that Open has opened.
+func (f *File) Reader() io.ReaderAt {
+	if f != nil && f.reader != nil {
+		return f.reader
+	}
+	return f.read().Reader()
+}
 
 // Header returns the ELF header with these fields: Class (addresses of 4 or 8
 // bytes), Data and ByteOrder, Type (ET_EXEC, ET_DYN or ET_REL), and the Machine

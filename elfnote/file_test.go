@@ -157,16 +157,16 @@ func TestOpenKeepsTheFileOpenUntilClose(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, b, 0o600)))
 	f, err := Open(path)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.Equals(f.OSFile().Name(), path))
+	qt.Assert(t, qt.Equals(elffile.OSFile(f).Name(), path))
 	qt.Assert(t, qt.IsNil(os.Remove(path)))
 
 	got := make([]byte, 8)
-	n, err := f.OSFile().ReadAt(got, codeOffset)
+	n, err := elffile.OSFile(f).ReadAt(got, codeOffset)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.DeepEquals(got[:n], b[codeOffset:codeOffset+8]))
 
 	qt.Assert(t, qt.IsNil(f.Close()))
-	_, err = f.OSFile().ReadAt(got, 0)
+	_, err = elffile.OSFile(f).ReadAt(got, 0)
 	qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
 	qt.Assert(t, qt.IsNil(f.Close()))
 }
@@ -182,7 +182,7 @@ func TestNewFileLeavesTheFileOpen(t *testing.T) {
 
 	f, err := NewFile(file)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.Equals(f.OSFile(), file))
+	qt.Assert(t, qt.Equals(elffile.OSFile(f), file))
 	qt.Assert(t, qt.IsNil(f.Close()))
 	offset, err := file.Seek(0, io.SeekCurrent)
 	qt.Assert(t, qt.IsNil(err))
@@ -191,7 +191,7 @@ func TestNewFileLeavesTheFileOpen(t *testing.T) {
 
 func TestNewFileOfAnotherReaderHasNoFile(t *testing.T) {
 	f := newImage64().open(t)
-	qt.Assert(t, qt.IsNil(f.OSFile()))
+	qt.Assert(t, qt.IsNil(elffile.OSFile(f)))
 	qt.Assert(t, qt.IsNil(f.Close()))
 }
 

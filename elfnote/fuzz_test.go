@@ -49,7 +49,7 @@ func FuzzFile(f *testing.F) {
 			return
 		}
 		checkSites(t, file)
-		file.OSFile()
+		elffile.OSFile(file)
 		file.Header()
 		file.IsDebugFile()
 		if found, err := file.Symbol(symbol); err != nil && found != (elf.Symbol{}) {

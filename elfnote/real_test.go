@@ -229,7 +229,7 @@ func compareWithReadelf(t *testing.T, path string) {
 			continue
 		}
 		code := make([]byte, 4)
-		n, err := f.OSFile().ReadAt(code, int64(site.Offset))
+		n, err := elffile.OSFile(f).ReadAt(code, int64(site.Offset))
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsTrue(bytes.HasPrefix(code[:n], nops[f.Header().Machine])),
 			qt.Commentf("% x at %#x", code[:n], site.Location))

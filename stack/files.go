@@ -164,7 +164,7 @@ func open(mapped openable) (f openedFile) {
 
 func (f openedFile) close() {
 	if f.elf != nil {
-		_ = f.elf.OSFile().Close() // it was only read
+		_ = elffile.OSFile(f.elf).Close() // it was only read
 	}
 }
 
@@ -497,7 +497,7 @@ func (fs *files) closeAll() {
 // close closes what was opened and is not used.
 func (fs *files) close(f openedFile) {
 	if f.elf != nil {
-		fs.closing = append(fs.closing, f.elf.OSFile())
+		fs.closing = append(fs.closing, elffile.OSFile(f.elf))
 	}
 }
 
@@ -521,7 +521,7 @@ func (fs *files) remove(f *file) *os.File {
 	if f.elf == nil || f == fs.vdso {
 		return nil
 	}
-	opened := f.elf.OSFile()
+	opened := elffile.OSFile(f.elf)
 	f.elf = nil
 	fs.open = slices.DeleteFunc(fs.open, func(other *file) bool { return other == f })
 	return opened

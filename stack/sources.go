@@ -14,6 +14,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/debuginfo"
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 // Limits for finding lines. lines.go has those for a single file.
@@ -274,7 +275,7 @@ func (f *lineFile) read(elf *debuginfo.File, limit time.Duration) *debugInfo {
 	if opened == nil {
 		return nil
 	}
-	defer opened.OSFile().Close()
+	defer elffile.OSFile(opened).Close()
 	if id, _ := opened.BuildID(); id != f.buildID {
 		return nil
 	}

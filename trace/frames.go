@@ -126,7 +126,7 @@ type functions struct {
 // functionsOf reads the tables of the file of a selection.
 func functionsOf(sel *usdt.Selection) *functions {
 	f := &functions{known: make(map[uint64]unwind.Frame), parts: make(map[[2]uint64]bool)}
-	open := sel.File().OSFile()
+	open := elffile.OSFile(sel.File())
 	if open == nil {
 		return f
 	}

@@ -102,7 +102,7 @@ func readTypes(file *elfnote.File, symbols argspec.File, until time.Time) (*debu
 		}
 		return opened.DWARF(false, until)
 	}
-	types, err := read(file.OSFile())
+	types, err := read(elffile.OSFile(file))
 	if !errors.Is(err, debuginfo.ErrNoDWARF) {
 		return types, err
 	}
@@ -126,7 +126,7 @@ const maxConstants = 16 << 20
 
 // readConstants reads the constants of a program, nil if it has too many.
 func readConstants(file *elfnote.File) []byte {
-	opened, err := debuginfo.New(file.OSFile())
+	opened, err := debuginfo.New(elffile.OSFile(file))
 	if err != nil {
 		return nil
 	}

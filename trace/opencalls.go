@@ -19,6 +19,7 @@ import (
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/defs"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
@@ -586,7 +587,7 @@ func (s *Session) lookBefore(a *Attachment, w *work) {
 			return site.call != nil && l.call != nil && site.Provider == l.call.Provider &&
 				site.call.Start.Name == l.call.Name+"__start"
 		})
-		file := w.elf.OSFile()
+		file := elffile.OSFile(w.elf)
 		if site < 0 || file == nil || len(l.call.Open) == 0 || len(l.call.Arguments) == 0 ||
 			s.plan.Family != 0 || len(l.Conditions) > 0 {
 			continue
@@ -691,7 +692,7 @@ func (w *work) readLater(s *Site, arg int, c *parsedCapture, m debuginfo.Member)
 	if err != nil || symbol.Size != 8 || elf.ST_TYPE(symbol.Info) == elf.STT_TLS {
 		return
 	}
-	if s.mapped, err = procfs.IdentifyFile(w.elf.OSFile()); err == nil {
+	if s.mapped, err = procfs.IdentifyFile(elffile.OSFile(w.elf)); err == nil {
 		s.later = append(s.later, laterRead{arg, symbol.Value, m.Offsets, c.Max})
 	}
 }

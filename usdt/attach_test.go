@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
@@ -235,7 +236,7 @@ func TestAttachToAllFormsOfTargets(t *testing.T) {
 	// A file that the caller has opened stays open.
 	_, err = open.Stat()
 	qt.Assert(t, qt.IsNil(err))
-	_, err = parsed.OSFile().ReadAt(make([]byte, 4), 0)
+	_, err = elffile.OSFile(parsed).ReadAt(make([]byte, 4), 0)
 	qt.Assert(t, qt.IsNil(err))
 }
 

@@ -75,7 +75,7 @@ func TestAttachToWrongTargets(t *testing.T) {
 		is              error
 	}{
 		{"nothing", usdt.Target{}, provider, "three",
-			`a target needs exactly one of Path, ELF, Kept and Selection, not 0 of them`, nil},
+			`a target needs exactly one of Path, ELF and Selection, not 0 of them`, nil},
 		{"a PID alone", usdt.Target{PID: 1}, provider, "three",
 			`the target has a PID but no file: .*`, nil},
 		{"missing", usdt.Target{Path: "/nowhere/at/all"}, provider, "three",

@@ -346,7 +346,7 @@ func (s *Selection) checkStarted(site *Site) error {
 	if err != nil && len(files) == 0 {
 		return fmt.Errorf("reading the mappings of process %d: %w", s.pid, err)
 	}
-	want, err := procfs.IdentifyFile(s.opened.elf.OSFile())
+	want, err := procfs.IdentifyFile(elffile.OSFile(s.opened.elf))
 	if err != nil {
 		return err
 	}

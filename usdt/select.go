@@ -46,7 +46,7 @@ func Select(target Target, patterns ...elfnote.Pattern) (*Selection, error) {
 		return nil, err
 	}
 	s := &Selection{opened: o, pid: target.PID, kernel: kernel, machine: o.elf.Header().Machine,
-		maxSites: target.MaxSites, watched: target.Kept != nil}
+		maxSites: target.MaxSites, watched: o.kept != nil}
 	if err := s.find(patterns); err != nil {
 		o.close()
 		return nil, err
@@ -467,7 +467,7 @@ func readCode(
 		}
 
 		code := buffer[:end-first]
-		read, err := file.OSFile().ReadAt(code, int64(first))
+		read, err := elffile.OSFile(file).ReadAt(code, int64(first))
 		for _, i := range order[from:to] {
 			at := min(int(sites[i].Offset-first), read)
 			found(int(i), code[at:min(at+int(n), read)], err)

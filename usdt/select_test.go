@@ -42,10 +42,10 @@ func TestSelectOfAProcessFile(t *testing.T) {
 	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 	pair := w.ProcessFiles()[0]
 
-	all, err := usdt.Select(usdt.Target{Kept: pair.Kept()})
+	all, err := usdt.Select(usdt.Target{ELF: pair.ELF()})
 	qt.Assert(t, qt.IsNil(err))
 	defer all.Close()
-	sel, err := usdt.Select(usdt.Target{Kept: pair.Kept()},
+	sel, err := usdt.Select(usdt.Target{ELF: pair.ELF()},
 		elfnote.Exact("gousdt_test", "three"))
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.IsTrue(all.Len() > sel.Len()))
@@ -58,7 +58,7 @@ func TestSelectOfAProcessFile(t *testing.T) {
 	process.Fire("three", 1)
 	qt.Check(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 
-	_, err = usdt.Select(usdt.Target{Kept: pair.Kept()},
+	_, err = usdt.Select(usdt.Target{ELF: pair.ELF()},
 		elfnote.Exact("gousdt_test", "missing"))
 	qt.Check(t, qt.ErrorAs(err, new(*usdt.NotFoundError)))
 }
@@ -74,7 +74,7 @@ func TestSelectOfAProcessFileWhoseFileHasGone(t *testing.T) {
 	pair := w.ProcessFiles()[0]
 	process.Kill()
 	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
-	_, err := usdt.Select(usdt.Target{Kept: pair.Kept()})
+	_, err := usdt.Select(usdt.Target{ELF: pair.ELF()})
 	qt.Check(t, qt.ErrorIs(err, os.ErrClosed))
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/sys"
 )
@@ -27,7 +28,7 @@ import (
 // A Target is the file whose probes are meant, and optionally the one process
 // in which they are.
 //
-// Exactly one of Path, ELF, Kept and Selection is set.
+// Exactly one of Path, ELF and Selection is set.
 type Target struct {
 	// Path is the path of an executable or shared library. It has a slash:
 	// "./program" is a file in the working directory.
@@ -46,10 +47,6 @@ type Target struct {
 	// belong to another mount namespace. The caller closes it, once Attach has
 	// returned or the Selection is closed.
 	ELF *elfnote.File
-
-	// Kept is a file that its keeper, such as package watch, has opened and
-	// read. The attachment covers every process, unless PID is set.
-	Kept KeptFile
 
 	// Selection is a result of [Select], to choose among its sites or to attach
 	// them. It has its own PID: see [Selection.ForPID].
@@ -88,9 +85,9 @@ type Target struct {
 	NoLease bool
 }
 
-// A KeptFile is a file that several selections share, so that it is opened and
-// read once.
-type KeptFile interface {
+// A keptFile is what an ELF is read from that several selections share, so that
+// it is opened and read once: the watcher of processes keeps it.
+type keptFile interface {
 	// Name is the path of the file for texts, as the process sees it.
 	Name() string
 	// Hold returns the file, and keeps it open until release is called. The
@@ -107,7 +104,7 @@ type KeptFile interface {
 
 func (t *Target) check() error {
 	given := 0
-	for _, is := range []bool{t.Path != "", t.ELF != nil, t.Kept != nil, t.Selection != nil} {
+	for _, is := range []bool{t.Path != "", t.ELF != nil, t.Selection != nil} {
 		if is {
 			given++
 		}
@@ -119,8 +116,7 @@ func (t *Target) check() error {
 		return errors.New("the target has a PID but no file: set its Path (a bare name such as " +
 			"libc.so.6 is looked up among the files that the process has mapped)")
 	default:
-		return fmt.Errorf("a target needs exactly one of Path, ELF, Kept and Selection, "+
-			"not %d of them", given)
+		return fmt.Errorf("a target needs exactly one of Path, ELF and Selection, not %d of them", given)
 	}
 }
 
@@ -130,6 +126,7 @@ type opened struct {
 	elf        *elfnote.File
 	symbols    argspec.File                   // that arguments name
 	sites      iter.Seq2[elfnote.Site, error] // of the file
+	kept       keptFile                       // nil for a file of the caller
 	descriptor int                            // that names the file to the kernel, see path
 	name       string                         // in texts
 	holder     *holder                        // of the guard
@@ -168,6 +165,9 @@ func (t Target) open() (_ *opened, err error) {
 	}
 
 	o := &opened{elf: t.ELF}
+	if t.ELF != nil {
+		o.kept, _ = t.ELF.Reader().(keptFile)
+	}
 	defer func() {
 		if err != nil {
 			o.close()
@@ -186,8 +186,8 @@ func (t Target) open() (_ *opened, err error) {
 				err = fmt.Errorf("%s: %w", t.Path, ErrWritten)
 			}
 		}
-	case t.Kept != nil:
-		err = o.openKept(t.Kept)
+	case o.kept != nil:
+		err = o.openKept()
 	}
 	if err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func (t Target) open() (_ *opened, err error) {
 	if o.symbols = o.elf; t.Symbols != nil {
 		o.symbols = t.Symbols(o.elf)
 	}
-	file := o.elf.OSFile()
+	file := elffile.OSFile(o.elf)
 	if file == nil {
 		return nil, errors.New("only a file of the file system can be attached to, not bytes")
 	}
@@ -207,7 +207,7 @@ func (t Target) open() (_ *opened, err error) {
 		}
 	}
 	o.descriptor = int(file.Fd())
-	if t.ELF != nil { // which the caller may close
+	if t.ELF != nil && o.kept == nil { // the caller may close it
 		if o.descriptor, err = unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil {
 			return nil, fmt.Errorf("%s: %w", o.name, err)
 		}
@@ -218,8 +218,8 @@ func (t Target) open() (_ *opened, err error) {
 			return nil, err
 		}
 	}
-	if t.Kept != nil {
-		if err := t.Kept.Verify(); err != nil {
+	if o.kept != nil {
+		if err := o.kept.Verify(); err != nil {
 			return nil, fmt.Errorf("%s: %w", o.name, err)
 		}
 	}
@@ -235,20 +235,20 @@ func (t Target) open() (_ *opened, err error) {
 // guard guards the file, and reports whether it was written to a moment ago. A
 // lease needs an open file description that nobody else has a lease on.
 func (o *opened) guard(t *Target) (isNew bool, err error) {
-	fd := int(o.elf.OSFile().Fd())
+	fd := int(elffile.OSFile(o.elf).Fd())
 	closeFile, onWrite := func() { unix.Close(fd) }, func() {}
 	switch {
+	case o.kept != nil:
+		_, closeFile = o.kept.Hold()
+		onWrite = o.kept.Written
 	case t.ELF != nil:
 		fd, err = unix.Open(o.path(), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 		if err == nil {
 			break
 		}
 		fallthrough
-	case t.Path != "":
-		fd, err = unix.FcntlInt(o.elf.OSFile().Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	default:
-		_, closeFile = t.Kept.Hold()
-		onWrite = t.Kept.Written
+		fd, err = unix.FcntlInt(elffile.OSFile(o.elf).Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	}
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", o.name, err)
@@ -264,8 +264,8 @@ func (o *opened) guard(t *Target) (isNew bool, err error) {
 }
 
 func sameFile(a, b *elfnote.File) bool {
-	first, err := a.OSFile().Stat()
-	second, err2 := b.OSFile().Stat()
+	first, err := elffile.OSFile(a).Stat()
+	second, err2 := elffile.OSFile(b).Stat()
 	return err == nil && err2 == nil && os.SameFile(first, second)
 }
 
@@ -300,9 +300,9 @@ func (o *opened) openPath(t Target) error {
 	return err // which names the file
 }
 
-func (o *opened) openKept(file KeptFile) error {
-	o.name = file.Name() // not that of the link in /proc it was opened by
-	elf, release := file.Hold()
+func (o *opened) openKept() error {
+	o.name = o.kept.Name() // not that of the link in /proc it was opened by
+	elf, release := o.kept.Hold()
 	o.closers = append(o.closers, func() error {
 		release()
 		return nil
@@ -310,7 +310,7 @@ func (o *opened) openKept(file KeptFile) error {
 	if o.elf = elf; elf == nil {
 		return fmt.Errorf("%s: %w", o.name, sys.ClosedError("file (the process does not map it any more)"))
 	}
-	o.sites = file.Sites()
+	o.sites = o.kept.Sites()
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
@@ -36,7 +37,7 @@ func TestSelectByABareName(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		t.Cleanup(func() { sel.Close() })
 		qt.Check(t, qt.Matches(sel.String(), `/program in process \d+: 1 site`))
-		info, err := sel.File().OSFile().Stat()
+		info, err := elffile.OSFile(sel.File()).Stat()
 		qt.Assert(t, qt.IsNil(err))
 		want, err := os.Stat(filepath.Join(root, "program"))
 		qt.Assert(t, qt.IsNil(err))

@@ -179,8 +179,9 @@ type watchedFile[A any] struct {
 
 func (d *driver[A]) Open(pair *procwatch.ProcessFile) (follow.File[attached[A]], error) {
 	file := &watchedFile[A]{driver: d}
-	sel, err := usdt.Select(usdt.Target{Kept: kept{pair.Kept(), &file.writes}, MaxSites: d.fileSites,
-		Symbols: d.symbols, NoLease: d.noLease}, d.all...)
+	elf, _ := elfnote.NewFile(kept{pair.Kept(), &file.writes}) // reads nothing
+	sel, err := usdt.Select(usdt.Target{ELF: elf, MaxSites: d.fileSites, Symbols: d.symbols,
+		NoLease: d.noLease}, d.all...)
 	if err != nil {
 		return nil, err
 	}

@@ -58,7 +58,7 @@ func (t *tracer) list() (err error) {
 		}
 	default:
 		err = commandline.EachFile(o.pid, func(pair *procwatch.ProcessFile) {
-			n, err := t.listTarget(pair.Path, usdt.Target{Kept: pair.Kept(), Symbols: debuginfo.AddInstalled})
+			n, err := t.listTarget(pair.Path, usdt.Target{ELF: pair.ELF(), Symbols: debuginfo.AddInstalled})
 			if found += n; err != nil {
 				t.warnFailed(fmt.Errorf("process %s: %s: %w", pair.Process, pair.Path, err))
 			}
@@ -93,11 +93,9 @@ func (t *tracer) listTarget(file string, target usdt.Target) (int, error) {
 	case isNothing(err):
 		t.targets.near(err)
 		return 0, nil
-	case err != nil && target.Kept != nil && !t.options.listPairs:
+	case err != nil && target.ELF != nil && !t.options.listPairs:
 		listed := listedFile{name: file, why: err}
-		elf, release := target.Kept.Hold()
-		defer release()
-		if listed.probes(elf, t.options.patterns) {
+		if listed.probes(target.ELF, t.options.patterns) {
 			return t.listUnattachable(&listed), nil
 		}
 		return 0, err

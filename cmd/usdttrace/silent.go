@@ -133,7 +133,7 @@ func whyUnseen(pair *procwatch.ProcessFile, pattern elfnote.Pattern) (why string
 	if executable, _ := pair.Process.Executable(); isEmulator(executable) {
 		return translatedCode
 	}
-	sel, err := usdt.Select(usdt.Target{Kept: pair.Kept()}, pattern)
+	sel, err := usdt.Select(usdt.Target{ELF: pair.ELF()}, pattern)
 	if err != nil {
 		return "" // it has been selected before
 	}
@@ -170,7 +170,7 @@ func (t *tracer) clearedSemaphores() map[silence]bool {
 	cleared := make(map[silence]bool)
 	for i, pattern := range t.options.patterns {
 		eachPair(t.wanted(), func(pair *procwatch.ProcessFile) {
-			sel, err := usdt.Select(usdt.Target{Kept: pair.Kept()}, pattern)
+			sel, err := usdt.Select(usdt.Target{ELF: pair.ELF()}, pattern)
 			if err != nil {
 				return
 			}

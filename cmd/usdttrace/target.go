@@ -341,7 +341,7 @@ func (t *targets) withPairs(target usdt.Target, err error) error {
 // two mounts of overlayfs is not recognised: a user who can mount one can make
 // its files look like those of another.
 func (t *targets) isSelected(sel *usdt.Selection) bool {
-	id, err := procfs.IdentifyFile(sel.File().OSFile())
+	id, err := procfs.IdentifyFile(elffile.OSFile(sel.File()))
 	if err != nil {
 		return false // as on systems where nothing can be attached
 	}
@@ -454,7 +454,7 @@ type attachedFile struct {
 }
 
 func newAttachedFile(a *trace.Attachment, sel *usdt.Selection) *attachedFile {
-	id, _ := procfs.IdentifyFile(sel.File().OSFile())
+	id, _ := procfs.IdentifyFile(elffile.OSFile(sel.File()))
 	return &attachedFile{a, sel, id}
 }
 
@@ -566,7 +566,7 @@ func (t *tracer) lookAt(f *namedFile) {
 func (t *targets) isOther(
 	attached *attachedFile, path string, now os.FileInfo,
 ) (is, copiedUp bool) {
-	file := attached.sel.File().OSFile()
+	file := elffile.OSFile(attached.sel.File())
 	was, err := file.Stat()
 	if err != nil || !os.SameFile(now, was) {
 		return err == nil, false
@@ -595,7 +595,7 @@ func (t *tracer) closeUnmapped(f *namedFile) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.earlier = slices.DeleteFunc(f.earlier, func(old *attachedFile) bool {
-		id, err := procfs.IdentifyFile(old.sel.File().OSFile())
+		id, err := procfs.IdentifyFile(elffile.OSFile(old.sel.File()))
 		isMapped := func(other procfs.FileID) bool { return other.MayBe(id) }
 		if err != nil || slices.ContainsFunc(slices.Collect(maps.Keys(mapped)), isMapped) {
 			return false
@@ -702,7 +702,7 @@ func (t *tracer) attachAgain(f *namedFile, of *attachedFile, a *trace.Attachment
 func (t *tracer) attachWritten(f *namedFile, of *attachedFile) (*trace.Attachment, error) {
 	target := usdt.Target{Path: f.path, PID: of.sel.PID(), Symbols: debuginfo.AddInstalled,
 		NoLease: t.options.noLease}
-	was, err := of.sel.File().OSFile().Stat()
+	was, err := elffile.OSFile(of.sel.File()).Stat()
 	if err != nil {
 		return nil, err
 	}
@@ -762,7 +762,7 @@ func (t *tracer) isFloat(term string) (is bool) {
 	}
 	// What cannot be read has no arguments.
 	_ = commandline.EachFile(pid, func(pair *procwatch.ProcessFile) {
-		target := usdt.Target{Kept: pair.Kept(), Symbols: debuginfo.AddInstalled}
+		target := usdt.Target{ELF: pair.ELF(), Symbols: debuginfo.AddInstalled}
 		sel, err := usdt.Select(target, t.options.patterns...)
 		if err == nil {
 			look(sel)

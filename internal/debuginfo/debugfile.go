@@ -230,7 +230,7 @@ func (f *File) checkLinked(debug *File, want uint32) error {
 	if theirs, _ := debug.BuildID(); mine != "" && theirs == mine {
 		return nil
 	}
-	info, err := debug.OSFile().Stat()
+	info, err := elffile.OSFile(debug).Stat()
 	if err != nil {
 		return err
 	}
@@ -464,12 +464,12 @@ func (w *WithDebugFile) DebugFile() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return debug.OSFile(), nil
+	return elffile.OSFile(debug), nil
 }
 
 func (w *WithDebugFile) open() (*File, error) {
 	none := fmt.Errorf("debug file: %w", fs.ErrNotExist)
-	opened := w.OSFile()
+	opened := elffile.OSFile(w)
 	if opened == nil || w.IsDebugFile() {
 		return nil, none
 	}

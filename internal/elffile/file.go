@@ -136,10 +136,13 @@ func (f *File) Close() (err error) {
 	return err
 }
 
-// OSFile returns the open file that is read, or nil if New was given another
-// kind of reader.
-func (f *File) OSFile() *os.File {
-	file, _ := f.reader.(*os.File)
+// Reader returns what the file is read from.
+func (f *File) Reader() io.ReaderAt { return f.reader }
+
+// OSFile returns the open file that a File, or one of package elfnote, is read
+// from, or nil if it is read from something else.
+func OSFile(f interface{ Reader() io.ReaderAt }) *os.File {
+	file, _ := f.Reader().(*os.File)
 	return file
 }
 

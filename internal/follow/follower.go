@@ -24,6 +24,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 )
@@ -486,7 +487,7 @@ func (f *Follower[A]) written(id procfs.FileID, opened File[A]) {
 	}
 	pair.File.Hold() // the descriptor stays the file's
 	go func() {
-		file := pair.File.ELF().OSFile()
+		file := elffile.OSFile(pair.File.ELF())
 		for range longestWrite / writePause {
 			if f.isStopped() || Settled(file, writePause) {
 				break

@@ -314,7 +314,7 @@ func (f *CachedFile) Release() {
 	f.elf, f.notes.sites, f.notes.bytes = nil, nil, 0
 	c.mu.Unlock()
 	if elf != nil {
-		c.closing.close(f.id.Device, func() { c.closeFile(elf.OSFile(), f.owner) })
+		c.closing.close(f.id.Device, func() { c.closeFile(elffile.OSFile(elf), f.owner) })
 	}
 }
 
@@ -405,7 +405,7 @@ func (c *cache) join(f *CachedFile, q question) bool {
 		if other.elf != nil && other.id == id && other != f && other.contents.Size == q.Size &&
 			(f.id.Overlay || other.id.Overlay) && len(likely) < maxLikely {
 			other.references++
-			likely, files = append(likely, other), append(files, other.elf.OSFile())
+			likely, files = append(likely, other), append(files, elffile.OSFile(other.elf))
 		}
 	}
 	c.mu.Unlock()
@@ -413,7 +413,7 @@ func (c *cache) join(f *CachedFile, q question) bool {
 		return false
 	}
 	f.Hold()
-	file := f.elf.OSFile()
+	file := elffile.OSFile(f.elf)
 	release := func() {
 		for _, other := range append(likely, f) {
 			other.Release()
@@ -457,7 +457,7 @@ func (f *CachedFile) isStillListed(q question) (isAnothers bool, err error) {
 	isAnothers = q.file != f.id
 	var is procfs.Identity
 	if isAnothers {
-		if is, err = procfs.IdentifyOpen(f.elf.OSFile()); err != nil {
+		if is, err = procfs.IdentifyOpen(elffile.OSFile(f.elf)); err != nil {
 			return true, err
 		}
 	}
@@ -477,7 +477,7 @@ func (f *CachedFile) isStillListed(q question) (isAnothers bool, err error) {
 
 // readAgain reports whether the file still has the sites that were read first.
 func (f *CachedFile) readAgain(is procfs.Contents) (same bool, err error) {
-	_, again, err := f.cache.read(f.elf.OSFile(), 0)
+	_, again, err := f.cache.read(elffile.OSFile(f.elf), 0)
 	if err != nil || again.err != nil || again.fingerprint != f.notes.fingerprint {
 		return false, err
 	}
@@ -491,7 +491,7 @@ func (f *CachedFile) readAgain(is procfs.Contents) (same bool, err error) {
 // have the sites any more that were read. The caller holds the file, and keeps
 // it from being written to.
 func (f *CachedFile) Verify() error {
-	is, err := procfs.IdentifyOpen(f.elf.OSFile())
+	is, err := procfs.IdentifyOpen(elffile.OSFile(f.elf))
 	if err != nil || f.isCurrent(is.Contents) {
 		return err
 	}

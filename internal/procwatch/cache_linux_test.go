@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 )
 
@@ -91,7 +92,7 @@ func TestCache(t *testing.T) {
 		qt.Check(t, qt.Equals(first, second))
 		checkDescriptors(t, before+1)
 		qt.Check(t, qt.Equals(openings(), 1))
-		qt.Check(t, qt.IsNotNil(first.ELF().OSFile()))
+		qt.Check(t, qt.IsNotNil(elffile.OSFile(first.ELF())))
 		qt.Check(t, qt.Equals(first.ID(), identityOf(t, lib)))
 
 		first.Release()
@@ -112,7 +113,7 @@ func TestCache(t *testing.T) {
 		qt.Check(t, qt.Equals(acquire(t, c, mapped(t, f, 4, lib)), third))
 		third.Release()
 		qt.Check(t, qt.Equals(openings(), 3), qt.Commentf("once by identityOf"))
-		n, err := third.ELF().OSFile().ReadAt(make([]byte, 4), 0)
+		n, err := elffile.OSFile(third.ELF()).ReadAt(make([]byte, 4), 0)
 		qt.Check(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(n, 4))
 	})

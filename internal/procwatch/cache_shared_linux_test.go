@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 )
 
@@ -71,7 +72,7 @@ func TestCacheUsedByManyAtOnce(t *testing.T) {
 				if !ok {
 					continue
 				}
-				if _, err := file.ELF().OSFile().ReadAt(make([]byte, 16), 0); err != nil {
+				if _, err := elffile.OSFile(file.ELF()).ReadAt(make([]byte, 16), 0); err != nil {
 					t.Error(err)
 				}
 				file.Release()

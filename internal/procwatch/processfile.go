@@ -36,8 +36,8 @@ func isMappedAlike(a, b *procfs.MappedFile) bool {
 // file, after one that did, too: such a file has Moved.
 func (p *ProcessFile) HasExecuted() bool { return p.executed }
 
-// Kept is a file that the watcher has open, with its path in one process: a
-// usdt.KeptFile.
+// Kept is a file that the watcher has open, with its path in one process. Of an
+// elfnote.File that is made of it, package usdt opens and reads nothing again.
 type Kept struct {
 	*CachedFile
 	path string
@@ -55,8 +55,21 @@ func (k Kept) Hold() (file *elfnote.File, release func()) {
 // Written does nothing: what is attached is not followed.
 func (k Kept) Written() {}
 
-// Kept returns the file for usdt.Select.
+// ReadAt reads the file.
+func (k Kept) ReadAt(p []byte, off int64) (int, error) {
+	file, release := k.Hold()
+	defer release()
+	return file.Reader().ReadAt(p, off)
+}
+
+// Kept returns the file with its path in the process.
 func (p *ProcessFile) Kept() Kept { return Kept{p.File, p.Path} }
+
+// ELF returns the file for usdt.Select.
+func (p *ProcessFile) ELF() *elfnote.File {
+	file, _ := elfnote.NewFile(p.Kept()) // reads nothing
+	return file
+}
 
 // View returns the part that users of a watch get.
 func (p *ProcessFile) View() *proc.ProcessFile {

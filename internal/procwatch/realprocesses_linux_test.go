@@ -13,6 +13,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/proc"
@@ -53,7 +54,7 @@ func syncOne(t testing.TB, w *Watcher, pid int) *ProcessFile {
 func tagOf(t testing.TB, f *CachedFile) byte {
 	t.Helper()
 	var b [1]byte
-	_, err := f.ELF().OSFile().ReadAt(b[:], 64+56) // after the headers
+	_, err := elffile.OSFile(f.ELF()).ReadAt(b[:], 64+56) // after the headers
 	qt.Assert(t, qt.IsNil(err))
 	return b[0]
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -351,7 +352,7 @@ func TestWatcherHandlerMayAskAndHold(t *testing.T) {
 	w.put(fakeProcess{pid: 2})
 	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	qt.Check(t, qt.DeepEquals(maps.Clone(counts), map[string]int{"1 1": 1, "0 0": 1}))
-	qt.Check(t, qt.IsNotNil(held.ELF().OSFile()), qt.Commentf("open although the pair is gone"))
+	qt.Check(t, qt.IsNotNil(elffile.OSFile(held.ELF())), qt.Commentf("open although the pair is gone"))
 	held.Release()
 	qt.Check(t, qt.HasLen(w.cache.files, 0))
 }

@@ -41,7 +41,7 @@ func AttachSections(
 	m *usdt.Manager, spec *ebpf.CollectionSpec, loaded any, target usdt.Target,
 	opts *usdt.AttachOptions,
 ) ([]*usdt.Link, error) {
-	if target.Path != "" || target.ELF != nil || target.Kept != nil || target.Selection != nil {
+	if target.Path != "" || target.ELF != nil || target.Selection != nil {
 		return nil, errors.New("the sections name the files: set none in the target")
 	}
 	if m == nil || spec == nil {
