@@ -28,10 +28,10 @@ type File interface {
 	// address in the file. For a thread-local variable (STT_TLS) it is the
 	// offset in the memory of thread-local variables. Symbol fails if the name
 	// is not defined, or is defined at several addresses.
+	//
+	// The symbol _GLOBAL_OFFSET_TABLE_, to which i386's @GOTOFF is relative,
+	// has the value of DT_PLTGOT if the file has that.
 	Symbol(name string) (elf.Symbol, error)
-	// PLTGOT returns the value of DT_PLTGOT, to which i386's @GOTOFF is
-	// relative. It fails if the file has none.
-	PLTGOT() (uint64, error)
 }
 
 // open sets the file to decode for. Nothing is known of a nil one.
@@ -192,7 +192,7 @@ type unavailableError struct {
 	raw    string // the argument as the string has it
 	detail string // the register or symbol that the reason names, or ""
 	reason *reason
-	cause  error // why the symbol or DT_PLTGOT was not found, or nil
+	cause  error // why the symbol was not found, or nil
 }
 
 func (e *unavailableError) Error() string {

@@ -173,17 +173,6 @@ func (p *parsed) Symbol(name string) (elf.Symbol, error) {
 	return elf.Symbol{}, fmt.Errorf("no symbol %s", name)
 }
 
-func (p *parsed) PLTGOT() (uint64, error) {
-	all, err := p.DynValue(elf.DT_PLTGOT)
-	if err == nil && len(all) == 0 {
-		err = errors.New("no DT_PLTGOT")
-	}
-	if err != nil {
-		return 0, err
-	}
-	return all[0], nil
-}
-
 // A program with an ELF reader of its own lets Decode use that. What it does
 // about an argument depends on why there is no value.
 func ExampleFile() {

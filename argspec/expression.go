@@ -320,7 +320,7 @@ func (p *parser) symbol() value {
 	case relocation == "":
 		return p.valueOf(p.lookup(name), name)
 	case strings.EqualFold(relocation, "GOTOFF"):
-		return p.fromPLTGOT(name)
+		return p.fromGOT(name)
 	case strings.EqualFold(relocation, "GOTPCREL") && p.header.Machine == elf.EM_X86_64:
 		return p.inGOT(name)
 	case isThreadLocal(relocation):
@@ -362,17 +362,10 @@ func (p *parser) inGOT(name string) value {
 	return v
 }
 
-// fromPLTGOT returns how far a symbol is from DT_PLTGOT.
-func (p *parser) fromPLTGOT(name string) value {
+// fromGOT returns how far a symbol is from the global offset table.
+func (p *parser) fromGOT(name string) value {
 	v := p.valueOf(p.lookup(name), name)
-	if p.err != nil {
-		return value{}
-	}
-	table, err := p.file.PLTGOT()
-	if err != nil {
-		p.err = &unavailableError{reason: errSymbol, cause: err}
-	}
-	return value{number: v.number - table}
+	return value{number: v.number - p.lookup("_GLOBAL_OFFSET_TABLE_").Value}
 }
 
 func (p *parser) lookup(name string) (symbol elf.Symbol) {

@@ -19,7 +19,6 @@ type testFile struct {
 	kind      elf.Type
 	isLibrary bool
 	symbol    func(name string) (elf.Symbol, error)
-	pltgot    func() (uint64, error)
 }
 
 // x86 is a file for tests that are not about machines.
@@ -40,13 +39,6 @@ func (f *testFile) Symbol(name string) (elf.Symbol, error) {
 		return elf.Symbol{}, errNoSuchSymbol
 	}
 	return f.symbol(name)
-}
-
-func (f *testFile) PLTGOT() (uint64, error) {
-	if f.pltgot == nil {
-		return 0, errNoSuchSymbol
-	}
-	return f.pltgot()
 }
 
 // decode decodes a string of the file.

@@ -23,7 +23,7 @@ func TestFileIsUsedByManyAtOnce(t *testing.T) {
 			f.Symbol("main")
 			f.Symbol("nothing")
 			f.BuildID()
-			f.PLTGOT()
+			f.Symbol("_GLOBAL_OFFSET_TABLE_")
 			done <- len(sites)
 		}()
 	}

@@ -73,14 +73,8 @@ func ExampleFile_Symbol() {
 		log.Fatal(err)
 	}
 	fmt.Printf("%#x %d %v\n", symbol.Value, symbol.Size, file.IsProgram())
-	got, err := file.PLTGOT()
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Printf("%#x\n", got)
 	// Output:
 	// 0x2050 8 false
-	// 0x1fd8
 }
 
 // A program that has an ELF reader of its own hands over the notes.

@@ -3,6 +3,7 @@
 package usdt
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -55,7 +56,17 @@ func (l *Link) Selection() *Selection { return l.sel }
 // String returns the file, the process, the number of sites and the mode, as in
 // "/usr/bin/python3 in process 7: 3 sites, multi+cookie". Paths are arbitrary
 // bytes: escape them before they reach a terminal.
-func (l *Link) String() string { return fmt.Sprintf("%s, %s", l.sel, l.mode) }
+func (l *Link) String() string {
+	sel := cmp.Or(l.sel, &Selection{}) // of a zero Link
+	where, plural := sel.Name(), "s"
+	if sel.pid != 0 {
+		where = fmt.Sprintf("%s in process %d", where, sel.pid)
+	}
+	if sel.Len() == 1 {
+		plural = ""
+	}
+	return fmt.Sprintf("%s: %d site%s, %s", where, sel.Len(), plural, l.mode)
+}
 
 // PerfEvents returns the number of perf events that the program is attached by,
 // 0 in [ModeMulti]. The kernel takes about 0.1 s to close each, one after the

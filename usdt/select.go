@@ -229,20 +229,6 @@ func (s *Selection) Len() int { return len(s.sites) }
 // index from 0, which [Selection.AttachRaw] takes.
 func (s *Selection) Sites() iter.Seq2[int, Site] { return slices.All(s.sites) }
 
-// String returns the file, the process, and the number of sites, as in
-// "/usr/bin/python3 in process 7: 3 sites". Paths are arbitrary bytes: escape
-// them before they reach a terminal.
-func (s *Selection) String() string {
-	where, plural := s.Name(), "s"
-	if s.pid != 0 {
-		where = fmt.Sprintf("%s in process %d", where, s.pid)
-	}
-	if s.Len() == 1 {
-		plural = ""
-	}
-	return fmt.Sprintf("%s: %d site%s", where, s.Len(), plural)
-}
-
 // Skipped returns the sites of the selected probes that cannot be attached, and
 // their number. At most 1,024 are listed. They are not among Sites. A site
 // cannot be attached if

@@ -117,8 +117,8 @@ func vectorFile(v *testprog.Vector) (image []byte, ok bool) {
 	if v.File.IsProgram() {
 		dynamic = append(dynamic, uint64(elf.DT_FLAGS_1), uint64(elf.DF_1_PIE))
 	}
-	if got, err := v.File.PLTGOT(); err == nil {
-		dynamic = append(dynamic, uint64(elf.DT_PLTGOT), got)
+	if got, err := v.File.Symbol("_GLOBAL_OFFSET_TABLE_"); err == nil {
+		dynamic = append(dynamic, uint64(elf.DT_PLTGOT), got.Value)
 	}
 	im.AddDynamic(append(dynamic, 0, 0)...)
 	var symbols []elfimage.Symbol

@@ -356,8 +356,8 @@ func (f *File) MiniFunctions(
 // debug file, which is open only while it is searched.
 type WithDebugFile struct {
 	*elfnote.File
-	path   string // of the debug file, "" to search for it
-	pltgot func() (uint64, error)
+	path string // of the debug file, "" to search for it
+	got  func() (elf.Symbol, error)
 
 	mutex    sync.Mutex
 	searches int
@@ -381,13 +381,13 @@ type lookup struct {
 // symbols name the debug file.
 func AddDebugFile(file *elfnote.File, path string) *WithDebugFile {
 	w := &WithDebugFile{File: file, path: path, known: make(map[string]lookup)}
-	w.pltgot = sync.OnceValues(func() (uint64, error) {
+	w.got = sync.OnceValues(func() (elf.Symbol, error) {
 		debug, err := w.open()
 		if err != nil {
-			return 0, elffile.ErrNoPLTGOT
+			return elf.Symbol{}, elffile.ErrNoPLTGOT
 		}
 		defer debug.Close()
-		return debug.PLTGOT()
+		return debug.GOTSymbol()
 	})
 	return w
 }
@@ -395,20 +395,14 @@ func AddDebugFile(file *elfnote.File, path string) *WithDebugFile {
 // AddInstalled is AddDebugFile for the debug file that is installed.
 func AddInstalled(file *elfnote.File) argspec.File { return AddDebugFile(file, "") }
 
-// PLTGOT is [elfnote.File.PLTGOT], of the debug file if the file has none.
-func (w *WithDebugFile) PLTGOT() (uint64, error) {
-	address, err := w.File.PLTGOT()
-	if errors.Is(err, elffile.ErrNoPLTGOT) {
-		return w.pltgot()
-	}
-	return address, err
-}
-
 // Symbol is [elfnote.File.Symbol]. The first search in the debug file is for
 // all symbols that arguments name.
 func (w *WithDebugFile) Symbol(name string) (elf.Symbol, error) {
 	symbol, err := w.File.Symbol(name)
-	if !errors.Is(err, elffile.ErrSymbolNotFound) {
+	switch {
+	case errors.Is(err, elffile.ErrNoPLTGOT): // of elffile.GOT
+		return w.got()
+	case !errors.Is(err, elffile.ErrSymbolNotFound):
 		return symbol, err
 	}
 	w.mutex.Lock()

@@ -187,7 +187,7 @@ func TestPLTGOTOfADebugFile(t *testing.T) {
 	f, err := elfnote.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer f.Close()
-	_, err = AddDebugFile(f, "").PLTGOT()
+	_, err = AddDebugFile(f, "").Symbol(elffile.GOT)
 	qt.Assert(t, qt.ErrorIs(err, elffile.ErrNoPLTGOT))
 
 	im.Sections[0].Kind = elf.SHT_NOBITS
@@ -195,7 +195,7 @@ func TestPLTGOTOfADebugFile(t *testing.T) {
 		elf.STT_OBJECT, 1))
 	path = filepath.Join(directory, "debug")
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, im.Bytes(), 0o600)))
-	got, err := AddDebugFile(f, path).PLTGOT()
+	got, err := AddDebugFile(f, path).Symbol(elffile.GOT)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(got, 0x6000))
+	qt.Check(t, qt.Equals(got.Value, 0x6000))
 }

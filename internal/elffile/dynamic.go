@@ -35,7 +35,7 @@ func (f *File) PLTGOT() (uint64, error) {
 			return 0, d.err
 		}
 	}
-	symbol, err := f.Symbol("_GLOBAL_OFFSET_TABLE_")
+	symbol, err := f.Symbol(GOT)
 	if !errors.Is(err, ErrSymbolNotFound) {
 		return symbol.Value, err
 	}
@@ -43,6 +43,18 @@ func (f *File) PLTGOT() (uint64, error) {
 		return f.Words.Moved(got, f.Moved), nil
 	}
 	return 0, ErrNoPLTGOT
+}
+
+// GOT is the symbol of the global offset table.
+const GOT = "_GLOBAL_OFFSET_TABLE_"
+
+// GOTSymbol returns that symbol with the value of PLTGOT.
+func (f *File) GOTSymbol() (elf.Symbol, error) {
+	address, err := f.PLTGOT()
+	if err != nil {
+		return elf.Symbol{}, err
+	}
+	return elf.Symbol{Name: GOT, Info: elf.ST_INFO(elf.STB_LOCAL, elf.STT_OBJECT), Value: address}, nil
 }
 
 // IsProgram reports whether the file is a program and not a library: an

@@ -166,19 +166,14 @@ func (f *VectorFile) IsProgram() bool { return !f.isLibrary }
 
 // Symbol returns a symbol by its name.
 func (f *VectorFile) Symbol(name string) (elf.Symbol, error) {
+	if name == "_GLOBAL_OFFSET_TABLE_" && f.hasPLTGOT {
+		return elf.Symbol{Name: name, Value: f.pltgot}, nil
+	}
 	symbol, ok := f.symbols[name]
 	if f.unclear[name] || !ok {
 		return elf.Symbol{}, errors.New("no such symbol, or several")
 	}
 	return symbol, nil
-}
-
-// PLTGOT returns DT_PLTGOT.
-func (f *VectorFile) PLTGOT() (uint64, error) {
-	if !f.hasPLTGOT {
-		return 0, errors.New("no DT_PLTGOT")
-	}
-	return f.pltgot, nil
 }
 
 // addSymbol reads the name and the value of a symbol of a kind.

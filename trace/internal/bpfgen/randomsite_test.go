@@ -159,8 +159,7 @@ func (f *symbolFile) Header() elf.FileHeader {
 	return elf.FileHeader{Machine: f.kernel.program, ByteOrder: f.kernel.order, Type: elf.ET_DYN}
 }
 
-func (f *symbolFile) IsProgram() bool         { return true }
-func (f *symbolFile) PLTGOT() (uint64, error) { return f.symbol, nil }
+func (f *symbolFile) IsProgram() bool { return true }
 
 func (f *symbolFile) Symbol(name string) (elf.Symbol, error) {
 	return elf.Symbol{Name: name, Info: byte(elf.STT_FUNC), Section: 1, Value: f.symbol}, nil

@@ -133,8 +133,7 @@ func (l library) Header() elf.FileHeader {
 	return elf.FileHeader{Machine: l.machine, Type: elf.ET_DYN}
 }
 
-func (library) IsProgram() bool         { return true }
-func (library) PLTGOT() (uint64, error) { return 0, nil }
+func (library) IsProgram() bool { return true }
 func (library) Symbol(string) (elf.Symbol, error) {
 	return elf.Symbol{Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_OBJECT), Section: 1}, nil
 }
