@@ -8,6 +8,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -109,6 +110,15 @@ const (
 	byReadelf  = "readelf -n"
 	byBpftrace = "bpftrace -l"
 	byTplist   = "bcc's tplist"
+	byLine     = "a line printed by Go"
+
+	// lineProgram shows what any command in Go takes to start and to end.
+	lineProgram = `package main
+
+import "os"
+
+func main() { os.Stdout.WriteString("line\n") }
+`
 )
 
 func toolRows() []row {
@@ -145,6 +155,7 @@ func (e *env) tools(unit unit) ([]contestant, error) {
 	return e.commands(unit, [][]any{
 		{byUsdtlist, "usdtlist", path},
 		{byReadelf, "readelf", "-n", path},
+		{byLine, "line"},
 		{byBpftrace, "bpftrace", "-l", "usdt:" + path + ":*"},
 		{byTplist, installed("tplist-bpfcc", "/usr/share/bcc/tools/tplist"), "-l", path},
 	})
@@ -176,6 +187,14 @@ func (e *env) commands(unit unit, all [][]any) ([]contestant, error) {
 	if err != nil {
 		return nil, err
 	}
+	err = os.WriteFile(filepath.Join(e.dir, "line.go"), []byte(lineProgram), 0o600)
+	if err != nil {
+		return nil, err
+	}
+	line, err := e.goTool("line", e.dir, "build", "line.go")
+	if err != nil {
+		return nil, err
+	}
 	launcher, err := e.start("launch")
 	if err != nil {
 		return nil, err
@@ -183,8 +202,11 @@ func (e *env) commands(unit unit, all [][]any) ([]contestant, error) {
 	var contestants []contestant
 	for _, words := range all {
 		name, command := words[0].(string), words[1:]
-		if command[0] == "usdtlist" {
+		switch command[0] {
+		case "usdtlist":
 			command[0] = usdtlist
+		case "line":
+			command[0] = line
 		}
 		if _, err := exec.LookPath(command[0].(string)); err != nil {
 			contestants = append(contestants, missing(name, err))

@@ -57,10 +57,16 @@ func newFile(read *elffile.File, err error) (*File, error) {
 // read is an empty file for nil or a zero File.
 func (f *File) read() *elffile.File {
 	if f == nil || f.elf == nil {
-		return &elffile.File{}
+		return noFile()
 	}
 	return f.elf
 }
+
+// noFile is not inlined: walkProbes would have room for three files on its
+// stack, 6 KB.
+//
+//go:noinline
+func noFile() *elffile.File { return &elffile.File{} }
 
 // Close closes the file if Open opened it. Sites and symbols that have been
 // read remain valid. Further calls do nothing.

@@ -267,7 +267,7 @@ var errNoCode = errors.New("file holds no code to run (use the executable or lib
 
 // errLongName means that a name is of a hostile file: no tool takes a word of
 // that length.
-var errLongName = fmt.Errorf("name of more than %d bytes", maxText)
+var errLongName = errors.New("name of more than " + strconv.Itoa(maxText) + " bytes")
 
 func (l *lister) paste(list *listing, line pasteLine) (printed int, err error) {
 	if !attachable(list.elf) {

@@ -4,6 +4,8 @@ package defs
 
 import (
 	"errors"
+	"hash/maphash"
+	"math/bits"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
@@ -40,9 +42,12 @@ const firstTogether = 1 << 6
 // section could not be read, as that of [elfnote.File.Sites] does.
 func List(file *elfnote.File, patterns ...elfnote.Pattern) (*Listing, error) {
 	listing := &Listing{}
-	index := make(map[[2]string]int) // of the probe in the listing
-	last := -1                       // index of the probe of the site before
-	var first []elfnote.Site         // the first sites of up to firstTogether probes
+	// index has the place of a probe in the listing by a hash of its names.
+	// With the names it would take two and a half times as much memory, and
+	// usdtlist 0.06 ms more for libjvm.
+	index, seed := make(map[uint64]int32), maphash.MakeSeed()
+	last := -1               // index of the probe of the site before
+	var first []elfnote.Site // the first sites of up to firstTogether probes
 	for site, err := range file.Sites() {
 		if err != nil {
 			var malformed *elffile.NoteError
@@ -60,11 +65,19 @@ func List(file *elfnote.File, patterns ...elfnote.Pattern) (*Listing, error) {
 		// The sites of a probe most often come one after the other.
 		if last < 0 || listing.Probes[last].Name != site.Name ||
 			listing.Probes[last].Provider != site.Provider {
-			k := [2]string{site.Provider, site.Name}
-			i, known := index[k]
+			key := maphash.String(seed, site.Provider) ^
+				bits.RotateLeft64(maphash.String(seed, site.Name), 1)
+			at, known := index[key]
+			for ; known; at, known = index[key] {
+				if p := &listing.Probes[at]; p.Name == site.Name && p.Provider == site.Provider {
+					break
+				}
+				key++ // another probe has the hash
+			}
+			i := int(at)
 			if !known {
 				i = len(listing.Probes)
-				index[k] = i
+				index[key] = int32(i)
 				if len(first) == cap(first) {
 					first = make([]elfnote.Site, 0, min(len(listing.Probes)+1, firstTogether))
 				}

@@ -6,9 +6,9 @@ import (
 	"bufio"
 	"cmp"
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -493,10 +493,11 @@ func (t *task) failFile(before map[string]string, m *procfs.MappedFile, err erro
 var (
 	// errTooManyFiles means that a process maps more files with wanted probes
 	// than any program but one that attacks the watcher. The first are watched.
-	errTooManyFiles = fmt.Errorf("process maps more than %d files with wanted probes", maxPairs)
+	errTooManyFiles = errors.New("process maps more than " + strconv.Itoa(maxPairs) +
+		" files with wanted probes")
 	// errOthersBlocked means that a process is not scanned because other
 	// processes of its container or user do not answer.
-	errOthersBlocked = fmt.Errorf("%w: processes of the same container or user", procfs.ErrBlocked)
+	errOthersBlocked = wrap(procfs.ErrBlocked, "processes of the same container or user")
 )
 
 // passing reports whether the operation may succeed at the next scan.

@@ -300,7 +300,7 @@ var errClosed error = sys.ClosedError("watch")
 // Why there are no kernel events, see [WatcherStats].
 var (
 	errNoKernelEvents = errors.New("no kernel events, polling only")
-	errNotRunning     = fmt.Errorf("%w: not running", errNoKernelEvents)
+	errNotRunning     = wrap(errNoKernelEvents, "not running")
 )
 
 // Run scans all processes, now and at each interval. If the kernel reports what
@@ -494,3 +494,14 @@ func (w *Watcher) Stats() WatcherStats {
 	stats.Processes, stats.Files = len(w.processes), len(files)
 	return stats
 }
+
+// wrapped is an error with the text of fmt.Errorf("%w: TEXT"). Variables that
+// call fmt.Errorf take 0.04 ms at each start of a program.
+type wrapped struct {
+	error
+	text string
+}
+
+func (w wrapped) Error() string         { return w.error.Error() + ": " + w.text }
+func (w wrapped) Unwrap() error         { return w.error }
+func wrap(err error, text string) error { return wrapped{err, text} }

@@ -46,26 +46,28 @@ func WriteTable(w io.Writer, lines iter.Seq[[]Cell], bar func(part float64) stri
 			if i > 0 {
 				b = append(b, "  "...)
 			}
-			blanks := widths[i] - Columns(c.Text)
+			room := widths[i] - Columns(c.Text)
 			if c.Bar > 0 {
 				b = append(b, bar(c.Bar)...)
 				continue
 			}
 			if c.Right {
-				b = appendBlanks(b, blanks)
+				b = appendBlanks(b, room)
 			}
 			b = append(b, c.Text...)
 			if !c.Right && i < len(line)-1 {
-				b = appendBlanks(b, blanks)
+				b = appendBlanks(b, room)
 			}
 		}
 		w.Write(append(b, '\n')) // a writer with a buffer keeps the error
 	}
 }
 
+const blanks = "                                "
+
 func appendBlanks(b []byte, n int) []byte {
-	for range n {
-		b = append(b, ' ')
+	for ; n > len(blanks); n -= len(blanks) {
+		b = append(b, blanks...)
 	}
-	return b
+	return append(b, blanks[:max(n, 0)]...)
 }
