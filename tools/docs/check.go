@@ -273,10 +273,10 @@ keys: ` + "`--where 'mode == 7' --by tranche`" + `.
 
 var definition = regexp.MustCompile(`(?m)^(?:provider|\tprobe) (\w+)(\(?)`)
 
-// probes returns the page about the probes that package providers knows, in the
+// probes returns the page about the probes that package defs knows, in the
 // order of its files.
 func probes(root string) (string, error) {
-	files, err := filepath.Glob(filepath.Join(root, "providers", "definitions", "*.d"))
+	files, err := filepath.Glob(filepath.Join(root, "internal", "defs", "definitions", "*.d"))
 	if err != nil {
 		return "", err
 	}
@@ -328,6 +328,9 @@ func probes(root string) (string, error) {
 			}
 			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", m[1], strings.Join(all, " or "), when)
 		}
+	}
+	for key := range arguments {
+		return "", fmt.Errorf("no file of internal/defs/definitions defines probe %s:%s", key[0], key[1])
 	}
 	return b.String(), nil
 }

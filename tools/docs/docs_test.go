@@ -104,6 +104,15 @@ func TestWordProblems(t *testing.T) {
 	}))
 }
 
+func TestEveryProbeIsOnThePage(t *testing.T) {
+	text, err := probes(filepath.Join("..", ".."))
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.StringContains(text, "\n| `sort__done` | `is_external`, `used` ("))
+
+	_, err = probes(t.TempDir())
+	qt.Check(t, qt.ErrorMatches(err, "no file of internal/defs/definitions defines probe .*"))
+}
+
 func TestLinkProblems(t *testing.T) {
 	d := page(t, "x.md",
 		"# A heading, `of` mine\n\n[1](#a-heading-of-mine) [2](y.md#y) [3](y.md#z) [4](z.md)\n"+
