@@ -41,6 +41,7 @@ func watchTold(t *testing.T, c *collector, programs []watchProgram, opts watch.O
 	t.Helper()
 	told = &watch.Changes[*watchAttachment]{}
 	opts.Filter = only(paths...)
+	opts.Patient = true // what takes long on a busy machine would be attached later
 	toldToo := func(changes *watch.Changes[*watchAttachment]) {
 		*told = *changes
 		if changed != nil {

@@ -171,6 +171,11 @@ func (w *world) Open(pair *procwatch.ProcessFile) (File[*fake], error) {
 	// Not by its path, which was read before the file if the process has mapped
 	// another one in its place meanwhile.
 	name := w.name(pair.File)
+	file, release := pair.Kept().Hold() // the pair may disappear meanwhile
+	defer release()
+	if file == nil {
+		return nil, procfs.ErrChanged // it did before
+	}
 	if err := w.fail(WholeFile, name); err != nil {
 		return nil, err
 	}
