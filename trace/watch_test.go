@@ -17,6 +17,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
@@ -93,7 +94,7 @@ func (c *changed) tell(t *testing.T) func(*watch.Changes[*trace.Attachment]) {
 // is scanned later, which happens on a slow machine.
 func failures(changes *watch.Changes[*trace.Attachment]) []error {
 	return slices.DeleteFunc(slices.Clone(changes.Errors), func(err error) bool {
-		return errors.Is(err, procfs.ErrPostponed) || errors.Is(err, procfs.ErrBlocked)
+		return errors.Is(err, procwatch.ErrPostponed) || errors.Is(err, procfs.ErrBlocked)
 	})
 }
 

@@ -40,15 +40,15 @@ type SiteError struct {
 }
 
 func (e *SiteError) Error() string {
+	text := e.Err.Error()
+	if _, malformed := e.Err.(*elffile.NoteError); !malformed { // which names the probe
+		text = fmt.Sprintf("probe %s:%s at %#x: %s", elffile.ShortName(e.Provider),
+			elffile.ShortName(e.Name), e.Location, text)
+	}
 	if e.path == "" { // the error of another package
-		return fmt.Sprintf("probe %s:%s at %#x: %v", elffile.ShortName(e.Provider),
-			elffile.ShortName(e.Name), e.Location, e.Err)
+		return text
 	}
-	if _, malformed := e.Err.(*elffile.NoteError); malformed { // which names the probe
-		return fmt.Sprintf("%s: %v", e.path, e.Err)
-	}
-	return fmt.Sprintf("%s: probe %s:%s at %#x: %v", e.path, elffile.ShortName(e.Provider),
-		elffile.ShortName(e.Name), e.Location, e.Err)
+	return e.path + ": " + text
 }
 
 func (e *SiteError) Unwrap() error { return e.Err }

@@ -102,16 +102,16 @@ func (g *guard) detach() {
 	g.written = fmt.Errorf("%s: %w", g.name, ErrWritten)
 	g.attaching.Unlock()
 	g.mu.Lock()
-	var links []linkEnd
+	var closing sync.WaitGroup
 	for h := range g.holders {
 		if l := h.link.Value(); l != nil {
-			links = append(links, linkEnd{l, g.written})
+			closing.Go(func() { _ = l.end(g.written) }) // the kernel detaches in spite of an error
 		}
 	}
 	last := len(g.holders) > 0
 	clear(g.holders)
 	g.mu.Unlock()
-	_ = sys.CloseTogether(links) // the kernel detaches in spite of an error
+	closing.Wait()
 	if last {
 		g.giveBack()
 	}
@@ -128,10 +128,3 @@ func (s *Selection) HoldsWriters() error {
 	}
 	return s.file().holder.guard.lease.Reason()
 }
-
-type linkEnd struct {
-	*Link
-	reason error
-}
-
-func (e linkEnd) Close() error { return e.end(e.reason) }

@@ -322,9 +322,6 @@ func (s *Selection) checkSemaphores(mode Mode) (refused map[int]error, err error
 				return nil, s.siteError(i, err)
 			}
 			started = true
-		case offset%2 != 0:
-			refused[i] = fmt.Errorf("the kernel needs the semaphore at file offset %#x aligned to 2 bytes",
-				offset)
 		case mode != ModeMulti && offset > math.MaxUint32:
 			refused[i] = fmt.Errorf("the semaphore's file offset %#x does not fit into the 32 bits "+
 				"of a perf event (a uprobe_multi link, Linux 6.6, takes 64)", offset)

@@ -77,20 +77,13 @@ func (t *specTable) acquire(specs []string) ([]*entry, error) {
 		err = &LimitError{Limit: "specs", Option: "ManagerOptions.MaxSpecs",
 			Capacity: t.capacity, InUse: len(t.used) - len(fresh), Needed: len(fresh)}
 	}
-	written := 0
-	for err == nil && written < len(fresh) {
-		if err = t.put(fresh[written]); err != nil {
-			err = explain("writing the map of specs", err)
-		} else {
-			written++
+	for _, e := range fresh {
+		if err == nil {
+			err = t.put(e)
 		}
 	}
 	if err == nil {
 		return acquired, nil
-	}
-	for _, e := range fresh[written:] {
-		e.refs = 0
-		delete(t.used, e.spec)
 	}
 	for _, e := range acquired {
 		t.releaseLocked(e)
@@ -105,11 +98,10 @@ func (t *specTable) put(e *entry) error {
 		e.id = t.next
 		t.next++
 	}
-	err := t.entries.Put(e.id, []byte(e.spec))
-	if err != nil {
-		t.free = append(t.free, e.id)
+	if err := t.entries.Put(e.id, []byte(e.spec)); err != nil {
+		return explain("writing the map of specs", err)
 	}
-	return err
+	return nil
 }
 
 // release gives back what acquire returned. No program that looks it up may run
@@ -123,12 +115,11 @@ func (t *specTable) release(acquired []*entry) {
 }
 
 func (t *specTable) releaseLocked(e *entry) {
-	if e.refs == 0 {
-		return // it was not written
-	}
 	if e.refs--; e.refs == 0 {
 		delete(t.used, e.spec)
-		t.free = append(t.free, e.id)
+		if e.id != 0 { // it has been written
+			t.free = append(t.free, e.id)
+		}
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
@@ -245,6 +245,6 @@ func TestWatchStopsWithTheManager(t *testing.T) {
 // scanned or attached later, which happens on a slow machine.
 func failures(changes *watch.Changes[*watchAttachment]) []error {
 	return slices.DeleteFunc(slices.Clone(changes.Errors), func(err error) bool {
-		return errors.Is(err, procfs.ErrPostponed) || errors.Is(err, proc.ErrBlocked)
+		return errors.Is(err, procwatch.ErrPostponed) || errors.Is(err, proc.ErrBlocked)
 	})
 }

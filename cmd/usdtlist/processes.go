@@ -335,7 +335,7 @@ func (s *scan) fail(path string, pid int, err error) {
 	}
 	leftOut := false
 	for _, reason := range []error{proc.ErrAccess, procfs.ErrUnreachable, procfs.ErrChanged,
-		proc.ErrBlocked, procfs.ErrPostponed, os.ErrPermission} {
+		proc.ErrBlocked, procwatch.ErrPostponed, os.ErrPermission} {
 		leftOut = leftOut || s.ofAll && errors.Is(err, reason)
 	}
 	s.failures = append(s.failures, failure{name: path, pid: pid, err: err, leftOut: leftOut})

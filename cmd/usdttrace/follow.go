@@ -287,7 +287,7 @@ func (f *follower) warn(err error) {
 		t.warnFailed(err)
 	case errors.Is(err, proc.ErrBlocked):
 		t.messages.WarnOf("late: "+commandline.Cause(err), "left out: %v", err)
-	case errors.Is(err, procfs.ErrPostponed):
+	case errors.Is(err, procwatch.ErrPostponed):
 		t.messages.NoteOf("processes that are scanned later", "%v", err)
 	default:
 		t.warnLeftOut(err, f.perProcess)
@@ -595,7 +595,7 @@ func (c *executedCode) mapped(record *procwatch.Record) {
 		address, there := record.Mapping.Address(site.offset)
 		switch of := c.sites[record.PID]; {
 		case !there:
-		case !record.Mapping.TakesHits():
+		case !procwatch.TakesHits(record.Mapping):
 			c.unfit[site.pattern] = true
 		default:
 			c.runs[site.pattern] = true

@@ -152,7 +152,7 @@ func whyUnseenAt(pair *procwatch.ProcessFile, site *usdt.Site) string {
 	why := movedCode
 	for _, m := range pair.Mappings {
 		switch _, there := m.Address(site.Offset); {
-		case there && m.TakesHits():
+		case there && procwatch.TakesHits(m):
 			return ""
 		case there:
 			why = writableCode

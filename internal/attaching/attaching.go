@@ -9,6 +9,7 @@
 package attaching
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -30,13 +31,12 @@ const (
 // Files are files to which something is being attached.
 type Files struct {
 	mu    sync.Mutex
-	going map[*call]struct{}
+	going map[*call]bool // whether a Wait has given it up
 }
 
 type call struct {
-	file      string
-	done      chan struct{}
-	abandoned bool
+	file string
+	done chan struct{}
 }
 
 // Begin notes that something is being attached to a file, until end is called.
@@ -45,9 +45,9 @@ func (a *Files) Begin(file string) (end func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.going == nil {
-		a.going = make(map[*call]struct{})
+		a.going = make(map[*call]bool)
 	}
-	a.going[one] = struct{}{}
+	a.going[one] = false
 	return func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -61,31 +61,27 @@ func (a *Files) Begin(file string) (end func()) {
 // names a file, and the next Wait does not wait for the same attachments.
 func (a *Files) Wait(patience time.Duration) error {
 	a.mu.Lock()
-	going := slices.Collect(maps.Keys(a.going))
+	going := maps.Clone(a.going)
 	a.mu.Unlock()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	isOver := false
-	var files []string
-	for _, one := range going {
-		a.mu.Lock()
-		abandoned := one.abandoned
-		a.mu.Unlock()
-		if !isOver && !abandoned {
+	timeout, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for one, abandoned := range going {
+		if !abandoned {
 			select {
 			case <-one.done:
-				continue
-			case <-timer.C:
-				isOver = true
+			case <-timeout.Done():
 			}
 		}
-		a.mu.Lock()
+	}
+	var files []string
+	a.mu.Lock()
+	for one := range going {
 		if _, isGoing := a.going[one]; isGoing {
-			one.abandoned = true
+			a.going[one] = true
 			files = append(files, one.file)
 		}
-		a.mu.Unlock()
 	}
+	a.mu.Unlock()
 	if len(files) == 0 {
 		return nil
 	}

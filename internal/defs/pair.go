@@ -126,7 +126,7 @@ func ParsePairPattern(s string) (PairPattern, error) {
 	if p.usual {
 		starts = p.base
 	}
-	if wildcards(&starts.Provider) > 0 && !starts.Provider.IsAny() || wildcards(&starts.Name) > 0 {
+	if wildcards(&starts.Provider) > 0 && !isAny(&starts.Provider) || wildcards(&starts.Name) > 0 {
 		return PairPattern{}, fmt.Errorf("%w %q: a probe that ends what fails belongs to one start: name it without wildcards",
 			pattern.ErrBad, s)
 	}
@@ -182,7 +182,7 @@ func parsePair(s string) (p PairPattern, err error) {
 	switch {
 	case n > 0 && n != m:
 		return unlike("names", n, m)
-	case start.Provider.IsAny() || done.Provider.IsAny():
+	case isAny(&start.Provider) || isAny(&done.Provider):
 	case providers != others:
 		return unlike("providers", providers, others)
 	}
@@ -227,7 +227,7 @@ func (p *PairPattern) failedOf(pair *Pair, probes []FileProbe) (failed []FilePro
 	for _, f := range p.failed {
 		for _, probe := range probes {
 			if !f.Match(probe.Provider, probe.Name) ||
-				f.Provider.IsAny() && probe.Provider != pair.Start.Provider {
+				isAny(&f.Provider) && probe.Provider != pair.Start.Provider {
 				continue
 			}
 			other := func(p *FileProbe) bool {
@@ -338,7 +338,7 @@ func (f *pairFinder) usual(p *PairPattern) {
 // named adds the pairs of START..DONE.
 func (f *pairFinder) named(p *PairPattern) {
 	start, done := end{Pattern: p.start}, end{Pattern: p.done}
-	if start.Provider.IsAny() || done.Provider.IsAny() {
+	if isAny(&start.Provider) || isAny(&done.Provider) {
 		start.sameProvider, done.sameProvider = true, true
 	}
 	others := false // a start does not end itself
@@ -396,6 +396,8 @@ func (p *PairPattern) literal() (Pair, bool) {
 	return Pair{Start: FileProbe{Provider: p.start.Provider.Text, Name: p.start.Name.Text},
 		Done: FileProbe{Provider: p.done.Provider.Text, Name: p.done.Name.Text}}, true
 }
+
+func isAny(g *pattern.Glob) bool { return len(g.Elements) == 1 && g.Elements[0].Any }
 
 // wildcards returns how many elements match more than one byte.
 func wildcards(g *pattern.Glob) (n int) {

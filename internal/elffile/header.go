@@ -359,21 +359,16 @@ func (f *File) programHeaders(w *window, t table) error {
 }
 
 func decodeSegment(w Words, b []byte) Segment {
+	word, flags := w.Size(), 24
 	if w.Wide {
-		return Segment{
-			Flags:      elf.ProgFlag(w.Uint32(b[4:])),
-			Offset:     w.Uint64(b[8:]),
-			Address:    w.Uint64(b[16:]),
-			FileSize:   w.Uint64(b[32:]),
-			MemorySize: w.Uint64(b[40:]),
-		}
+		flags = 4
 	}
 	return Segment{
-		Offset:     uint64(w.Uint32(b[4:])),
-		Address:    uint64(w.Uint32(b[8:])),
-		FileSize:   uint64(w.Uint32(b[16:])),
-		MemorySize: uint64(w.Uint32(b[20:])),
-		Flags:      elf.ProgFlag(w.Uint32(b[24:])),
+		Flags:      elf.ProgFlag(w.Uint32(b[flags:])),
+		Offset:     w.Address(b[word:]),
+		Address:    w.Address(b[2*word:]),
+		FileSize:   w.Address(b[4*word:]),
+		MemorySize: w.Address(b[5*word:]),
 	}
 }
 

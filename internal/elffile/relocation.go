@@ -90,14 +90,11 @@ func (f *File) Relocations(s Section, left *int) map[uint64]Relocation {
 // symbolValue returns the value of a symbol of .symtab, and reports whether it
 // could be read.
 func (f *File) symbolValue(symbol uint64) (value uint64, ok bool) {
-	size := f.SymbolTables[0].record
+	size, word := f.SymbolTables[0].record, f.Words.Size()
 	var buffer [symbolSize64]byte
 	if symbol >= f.SymbolTables[0].Size/size ||
 		f.ReadFull(buffer[:size], f.SymbolTables[0].Offset+symbol*size) != nil {
 		return 0, false
 	}
-	if f.Words.Wide {
-		return f.Words.Uint64(buffer[8:]), true
-	}
-	return uint64(f.Words.Uint32(buffer[4:])), true
+	return f.Words.Address(buffer[word:]), true // after the name and what fills its word
 }

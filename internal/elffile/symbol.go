@@ -82,9 +82,9 @@ func (f *File) FindSymbols(names []string) {
 
 // ArgumentWords returns the words in the arguments of probes that may be names
 // of symbols: each one once, maxArgumentWords at most. It does not know the
-// machine's syntax, so that registers without a sigil are among them.
-func ArgumentWords(arguments iter.Seq[string]) []string {
-	var words []string
+// machine's syntax: a word that begins with a percent sign or a digit is a
+// register or a number, and registers without a sigil are among the words.
+func ArgumentWords(arguments iter.Seq[string]) (words []string) {
 	known := make(map[string]bool)
 	last := ""
 	for text := range arguments {
@@ -92,8 +92,11 @@ func ArgumentWords(arguments iter.Seq[string]) []string {
 			continue // many sites in a row often have the same arguments
 		}
 		last = text
-		for word := range symbolWords(text) {
-			if len(word) < leastWord || known[word] {
+		for word := range strings.FieldsFuncSeq(text, func(c rune) bool {
+			return c < 0x80 && !isWordPart(byte(c)) && c != '$' && c != '%'
+		}) {
+			word = strings.TrimLeft(word, "$")
+			if len(word) < leastWord || word[0] == '%' || '0' <= word[0] && word[0] <= '9' || known[word] {
 				continue
 			}
 			if len(words) == maxArgumentWords {
@@ -111,21 +114,6 @@ func ArgumentWords(arguments iter.Seq[string]) []string {
 // others: most shorter ones are registers. A symbol with a shorter name, or one
 // that is in quotes since it has other bytes, is found when it is asked for.
 const leastWord = 3
-
-// symbolWords yields the words of a text that may be names of symbols. A word
-// that begins with a percent sign or a digit is a register or a number.
-func symbolWords(text string) iter.Seq[string] {
-	return func(yield func(word string) bool) {
-		for word := range strings.FieldsFuncSeq(text, func(c rune) bool {
-			return c < 0x80 && !isWordPart(byte(c)) && c != '$' && c != '%'
-		}) {
-			word = strings.TrimLeft(word, "$")
-			if word != "" && word[0] != '%' && (word[0] < '0' || word[0] > '9') && !yield(word) {
-				return
-			}
-		}
-	}
-}
 
 // isWordPart reports whether GNU as accepts a byte in the names of symbols. It
 // also accepts a dollar sign, which at the start of a word is a sigil.

@@ -314,19 +314,19 @@ func TestWordsThatMayBeSymbols(t *testing.T) {
 		"8@%rdi -4@%esi 4@-1608(%rbp)": nil,
 		"-4f@%xmm0 8@$-1 8@8(%rax,%r8d,4) 4@%r10d": nil,
 		"8@counter(%rip)":                          {"counter"},
-		"8@-8+_x(%rip)":                            {"_x"},
+		"8@-8+_xy(%rip)":                           {"_xy"},
 		"8@$.data":                                 {".data"},
-		"8@$\xc3\xa4":                              {"\xc3\xa4"},
-		"4@%lo(x)(a4)":                             {"x", "a4"},
-		"8@x0":                                     {"x0"}, // a register of arm64
+		"8@$\xc3\xa4b":                             {"\xc3\xa4b"},
+		"4@%lo(var)(a4)":                           {"var"}, // a4 is too short
+		"8@x10":                                    {"x10"}, // a register of arm64
 		"8@%rax 8@table(,%rdi,4)":                  {"table"},
 		"8@a$b+0x10(%rip)":                         {"a$b"},
-		"4@x@GOTOFF(%ebx)":                         {"x", "GOTOFF"},
+		"4@xyz@GOTOFF(%ebx)":                       {"xyz", "GOTOFF"},
 		`8@"with blank"(%rip) 8@"open(%rip)`:       {"with", "blank", "open"},
-		`8@""+x`:                                   {"x"},
+		`8@""+xyz 8@xyz`:                           {"xyz"},
 		"8@1f(%rip)":                               nil,
 	} {
-		got := slices.Collect(symbolWords(text))
+		got := ArgumentWords(slices.Values([]string{text}))
 		qt.Check(t, qt.IsTrue(slices.Equal(got, want)), qt.Commentf("%q: %q", text, got))
 	}
 }

@@ -12,11 +12,11 @@ import (
 
 // A Place is a file in one process or, if Process is zero, in every process.
 type Place struct {
-	Process procfs.ID
+	Process procwatch.ID
 	File    procfs.FileID
 }
 
-func (p Place) isInEveryProcess() bool { return p.Process == procfs.ID{} }
+func (p Place) isInEveryProcess() bool { return p.Process == procwatch.ID{} }
 
 // WholeFile stands for all parts of a file where one could be named.
 const WholeFile = -1

@@ -227,7 +227,7 @@ func (t *target) isOver() bool {
 
 // inProcess returns the place of a pair's file in its process.
 func inProcess(pair *procwatch.ProcessFile) Place {
-	id := procfs.ID{PID: pair.Process.PID, StartTime: pair.Process.StartTime}
+	id := procwatch.ID{PID: pair.Process.PID, StartTime: pair.Process.StartTime}
 	return Place{Process: id, File: pair.File.ID()}
 }
 
@@ -308,7 +308,7 @@ func (f *Follower[A]) targets(changes *procwatch.Changes) []target {
 		place := inProcess(pair)
 		all := slices.DeleteFunc(f.attachedAt(place), func(a *attachment[A]) bool {
 			// What has only mapped it, as usdttrace does for a command.
-			return !slices.ContainsFunc(a.pair.Mappings, procfs.Mapping.TakesHits)
+			return !slices.ContainsFunc(a.pair.Mappings, procwatch.TakesHits)
 		})
 		if pair.HasExecuted() && pair.File.IsMiscounted() && len(all) > 0 {
 			old.Errors = append(old.Errors, f.driver.Explain(all[0].part, pair, errAgain))

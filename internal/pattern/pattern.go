@@ -77,8 +77,6 @@ var anyText = Glob{Elements: []Element{{Any: true}}}
 
 func (g *Glob) isEmpty() bool { return g.Text == "" && g.Elements == nil }
 
-func (g *Glob) IsAny() bool { return len(g.Elements) == 1 && g.Elements[0].Any }
-
 func (e *Element) has(b byte) bool { return e.set[b>>6]>>(b&63)&1 != 0 }
 
 func (e *Element) add(low, high byte) {

@@ -56,12 +56,6 @@ func (f *FS) PIDs() ([]int, error) {
 	return ReadPIDs(dir)
 }
 
-// ID identifies a process for as long as the machine runs.
-type ID struct {
-	PID       int
-	StartTime uint64
-}
-
 func dirOf(root string, pid int) string { return root + "/" + strconv.Itoa(pid) }
 
 // Path returns the path of something in a process's directory.
@@ -149,10 +143,6 @@ var (
 	// ErrChanged means that the mapping or the file has changed since it was
 	// found.
 	ErrChanged = errors.New("mapping or file changed while it was read (try again)")
-	// ErrPostponed means that the scans of a process, or of other processes of
-	// its container or user, have taken more than their share of the time. What
-	// it maps meanwhile is found when it is scanned.
-	ErrPostponed = errors.New("the process, or others of its container or user, change so often or map so much that it is scanned more seldom")
 	// ErrNotRegular means that a device or the like is mapped. It is not
 	// opened, because opening a device may do something.
 	ErrNotRegular = errors.New("not a regular file")

@@ -174,10 +174,6 @@ type Mapping struct {
 	Writable, Shared, Data bool
 }
 
-// TakesHits reports whether a hit at a site in the mapping reaches a uprobe:
-// Linux puts none into writable and shared mappings.
-func (m Mapping) TakesHits() bool { return !m.Writable && !m.Shared && !m.Data }
-
 // Address returns the address in the process of the byte with this offset in
 // the file. ok is false if the mapping does not have it.
 func (m Mapping) Address(offset uint64) (address uint64, ok bool) {

@@ -48,7 +48,7 @@ func TestProcess(t *testing.T) {
 	f.put(fakeProcess{pid: 7, command: "a (b) c", startTime: 42, size: 1})
 	p, err := proc.Find(proc.FS(f.fs().Root()), 7)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(procfs.ID{PID: p.PID, StartTime: p.StartTime}, procfs.ID{PID: 7, StartTime: 42}))
+	qt.Check(t, qt.Equals(ID{PID: p.PID, StartTime: p.StartTime}, ID{PID: 7, StartTime: 42}))
 	qt.Check(t, qt.Equals(p.String(), "7 (a (b) c)"))
 	qt.Check(t, qt.Equals(p.Parent, 1))
 

@@ -3,6 +3,7 @@
 package procwatch
 
 import (
+	"errors"
 	"slices"
 	"sync"
 
@@ -150,3 +151,18 @@ func (m *Mounts) Version(file *procfs.MappedFile) (Version, error) {
 	id, err := m.ID(file)
 	return Version{id, file.Found.Size, file.Found.Modified}, err
 }
+
+// ID identifies a process for as long as the machine runs.
+type ID struct {
+	PID       int
+	StartTime uint64
+}
+
+// TakesHits reports whether a hit at a site in the mapping reaches a uprobe:
+// Linux puts none into writable and shared mappings.
+func TakesHits(m procfs.Mapping) bool { return !m.Writable && !m.Shared && !m.Data }
+
+// ErrPostponed means that the scans of a process, or of other processes of its
+// container or user, have taken more than their share of the time. What it maps
+// meanwhile is found when it is scanned.
+var ErrPostponed = errors.New("the process, or others of its container or user, change so often or map so much that it is scanned more seldom")

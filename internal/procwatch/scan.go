@@ -436,7 +436,7 @@ func (w *Watcher) postpone(p *watched, wait time.Duration) {
 	p.isPutOff = true
 	err := errOthersBlocked
 	if wait > 0 {
-		err = procfs.ErrPostponed
+		err = ErrPostponed
 	}
 	w.reportOfOwner(p.known.owner, &procfs.Error{PID: p.process.PID, Op: "scan", Err: err})
 }

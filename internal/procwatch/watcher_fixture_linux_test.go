@@ -186,12 +186,12 @@ func nameOf(f *CachedFile) string {
 }
 
 type pairKey struct {
-	process procfs.ID
+	process ID
 	file    *CachedFile
 }
 
 func (p *ProcessFile) key() pairKey {
-	return pairKey{procfs.ID{PID: p.Process.PID, StartTime: p.Process.StartTime}, p.File}
+	return pairKey{ID{PID: p.Process.PID, StartTime: p.Process.StartTime}, p.File}
 }
 
 // at returns a mapping of one of the libraries.

@@ -200,8 +200,8 @@ func TestWatcherFindsThatAPIDWasUsedAgain(t *testing.T) {
 	w.pass("+1 memory.so", "-1 memory.so") // the file stays attached to
 	new := w.ProcessFiles()[0]
 	qt.Check(t, qt.Equals(old.File, new.File))
-	qt.Check(t, qt.Equals(old.key(), pairKey{procfs.ID{PID: 1, StartTime: 5}, old.File}))
-	qt.Check(t, qt.Equals(new.key(), pairKey{procfs.ID{PID: 1, StartTime: 6}, old.File}))
+	qt.Check(t, qt.Equals(old.key(), pairKey{ID{PID: 1, StartTime: 5}, old.File}))
+	qt.Check(t, qt.Equals(new.key(), pairKey{ID{PID: 1, StartTime: 6}, old.File}))
 	qt.Check(t, qt.Equals(openings(), 1))
 }
 
