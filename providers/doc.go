@@ -48,7 +48,8 @@
 // wildcards.
 //
 //   - when PROVIDER:PROBE TEXT names the event at which a probe fires.
-//   - fires PROVIDER:PROBE TEXT says on which condition it fires.
+//   - fires PROVIDER:PROBE TEXT says on which condition it fires. A text
+//     "never: REASON" is for probes that people look for and that do not exist.
 //   - note PROVIDER:PROBE ARGUMENT TEXT says what to know about the values of
 //     an argument.
 //   - helper PROVIDER:PROBE PROVIDER:HELPER with SYMBOL says that the probe

@@ -196,6 +196,16 @@ func TestNamesErrors(t *testing.T) {
 	qt.Assert(t,
 		qt.ErrorMatches(err,
 			`.*"middel == 1", at column 1: middel is not known; .*names of arguments.*`))
+	for filter, want := range map[string]string{
+		"wal_bytes > 0": `.*: wal_bytes is not known; .*arguments, user, .*, activity, global.*`,
+		`query == "x"`:  ".*: postgresql:sort__done has no query; its keys are user, .*, activity",
+		"mode == 1":     ".*: postgresql:sort__done has no mode; its keys are user, .*, activity",
+	} {
+		_, err = trace.New(&trace.SessionOptions{Definitions: providers.Builtin(),
+			Aggregations: []*trace.Aggregation{{Where: filter,
+				Probes: []elfnote.Pattern{elfnote.Exact("postgresql", "sort__done")}}}})
+		qt.Check(t, qt.ErrorMatches(err, want))
+	}
 	_, err = trace.New(&trace.SessionOptions{Filter: "middle == 1"})
 	qt.Assert(t,
 		qt.ErrorMatches(err, `.*middle is not known; these are: argN, str\(argN\), global.NAME, pid,.*`))

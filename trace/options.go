@@ -201,6 +201,9 @@ func (o *SessionOptions) names(patterns []elfnote.Pattern, pairs ...defs.PairPat
 		patterns = append(slices.Clip(patterns), o.known().Patterns(pair)...)
 	}
 	return func(name string) (meaning string, known bool) {
+		if name == "" {
+			return o.keys(patterns), false
+		}
 		text, other := o.defined(name, patterns)
 		for _, pair := range pairs {
 			call, _ := o.known().Call(pair)
@@ -216,6 +219,15 @@ func (o *SessionOptions) names(patterns []elfnote.Pattern, pairs ...defs.PairPat
 		text, other = o.defined(name, nil)
 		return "", text || other
 	}
+}
+
+// keys returns the names that definitions add at the probes of some patterns,
+// for an error.
+func (o *SessionOptions) keys(patterns []elfnote.Pattern) string {
+	if len(patterns) == 0 {
+		return ""
+	}
+	return strings.Join(o.known().Keys(patterns), ", ")
 }
 
 // patterns returns those of the probes that aggregations and captures are for.

@@ -401,8 +401,14 @@ func (s *definition) checkName(
 			return nil
 		}
 	}
-	return &expr.SyntaxError{Expression: source, Offset: t.Offset,
-		Message: fmt.Sprintf("%s has no %s", lacking, name)}
+	message := fmt.Sprintf("%s has no %s", lacking, name)
+	for _, l := range latencies {
+		probes = append(slices.Clip(probes), s.opts.known().Patterns(l.pair)...)
+	}
+	if keys := s.opts.keys(probes); keys != "" {
+		message += "; its keys are " + keys
+	}
+	return &expr.SyntaxError{Expression: source, Offset: t.Offset, Message: message}
 }
 
 // checkCondition is checkName for all terms of a condition.
@@ -618,7 +624,7 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 	if !slices.ContainsFunc(s.latencies, func(l *latency) bool {
 		return len(l.pairs(s.opts.known(), &listing, known)) > 0 // whose ends are not both selected
 	}) {
-		found.missing = defs.NewPairError(s.latencies[0].pair, &listing)
+		found.missing = s.opts.known().NewPairError(s.latencies[0].pair, &listing)
 	}
 	return found
 }

@@ -248,7 +248,14 @@ func (o *tableFlags) declare(flags *commandline.Flags) {
 	flags.Once(&o.sum, "sum")
 	flags.Once(&o.hist, "hist")
 	flags.Func(o.setLinear, "linear")
-	flags.Once(&o.pair, "latency")
+	flags.Func(func(pair string) error {
+		if o.pair != "" {
+			return errors.New("is given a second time: run usdttrace once for each, or take --slow, " +
+				"which takes several pairs")
+		}
+		o.pair = pair
+		return nil
+	}, "latency")
 	flags.Switch(&o.self, "self")
 	flags.Texts(&o.by, "by")
 	flags.Time(&o.interval, "interval")

@@ -42,7 +42,8 @@ func explain(err error) string {
 	switch {
 	case errors.As(err, &notFound) && len(notFound.Patterns) > 0 &&
 		!strings.Contains(err.Error(), " (nearest: "):
-		return err.Error() + cmp.Or(defs.NearestAmong(notFound.Probes, notFound.Patterns), listsAll)
+		return err.Error() + cmp.Or(defs.Builtin().Never(notFound.Patterns),
+			defs.NearestAmong(notFound.Probes, notFound.Patterns), listsAll)
 	case errors.As(err, &denied):
 		return fmt.Sprintf("not permitted (%s): %s", denied.Op, advice(denied.Err))
 	case errors.As(err, &filtered):
@@ -93,8 +94,11 @@ func (t *tracer) named(err error) error {
 			flag = "match"
 		}
 	}
-	if flag == "" {
+	switch {
+	case flag == "":
 		return option.Err
+	case flag == "by" && t.options.normalize != nil && strings.Contains(option.Error(), "a smaller limit"):
+		return fmt.Errorf("--by: %w (without one, --normalize reads more of a string)", option.Err)
 	}
 	return fmt.Errorf("--%s: %w", flag, option.Err)
 }
@@ -614,7 +618,8 @@ func (t *targets) nothing(patterns []elfnote.Pattern, where string) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return errors.New(defs.NoMatch(strings.Join(texts, " or "), where, t.nearest))
+	return errors.New(defs.NoMatch(strings.Join(texts, " or "), where, t.nearest) +
+		t.definitions.Never(patterns))
 }
 
 // near keeps the names of probes that an error gives as spelled most like the

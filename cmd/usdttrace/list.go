@@ -221,7 +221,7 @@ func (t *targets) missingPair(where string) error {
 		if !slices.ContainsFunc(t.definitions.Pairs(listing, p), func(pair defs.Pair) bool {
 			return len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0
 		}) {
-			return &nothingError{defs.NewPairError(p, listing)}
+			return &nothingError{t.definitions.NewPairError(p, listing)}
 		}
 	}
 	return nil

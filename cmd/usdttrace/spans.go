@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
@@ -26,7 +27,11 @@ const durationWidth = 8
 // arguments of its start, and those of its end that differ.
 func (p *textPrinter) span(e *trace.Event) {
 	if e.Ended != "" {
-		b := append(p.call(e, terminal.Escape(cutName(e.Pair())), p.tracer.howEnded(e)), '\n')
+		how := p.tracer.howEnded(e)
+		if p.tracer.showsVariables(e.Start.Site) {
+			how += " (variables as at its start)"
+		}
+		b := append(p.call(e, terminal.Escape(cutName(e.Pair())), how), '\n')
 		if p.tracer.options.starts {
 			b = p.framesOf(b, e.Start)
 		}
@@ -77,6 +82,18 @@ func (p *textPrinter) call(e *trace.Event, name, state string) []byte {
 	}
 	return p.arguments(append(b, ' '), e.Start, func(i int) bool {
 		return e.Probe != "" || i >= len(e.Args) || e.Start.Args[i].IsPresent() // else only now is known
+	})
+}
+
+// showsVariables reports whether --str shows variables at a site. What they
+// were when a process ended is not known.
+func (t *tracer) showsVariables(site *trace.Site) bool {
+	return slices.ContainsFunc(t.options.captures, func(c trace.Capture) bool {
+		if strings.HasPrefix(c.Arg, "global.") {
+			return true
+		}
+		return t.targets.definitions.Key(c.Arg,
+			[]elfnote.Pattern{elfnote.Exact(site.Provider, site.Name)}) != ""
 	})
 }
 

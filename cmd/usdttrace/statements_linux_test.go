@@ -286,6 +286,7 @@ func testStatementsOfKilledServers(t *testing.T) {
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgres(t)
 	r := watching(t, "--json", "--slow", "0", server.File, "postgresql:statement", "postgresql:transaction")
+	asText := watching(t, "--slow", "0", "--str", "activity", server.File, "postgresql:transaction")
 	var all []*exec.Cmd
 	pid := 0
 	for _, sleep := range []string{"SELECT pg_sleep(4711)", "SELECT pg_sleep(4712)"} {
@@ -324,6 +325,8 @@ func testStatementsOfKilledServers(t *testing.T) {
 	qt.Check(t, qt.Equals(summary.Killed, 2))
 	qt.Check(t, qt.Equals(summary.Exited, 2))
 	qt.Check(t, qt.Equals(summary.Replaced+summary.Unfinished, 0))
+	qt.Check(t, qt.Matches(asText.interrupt().stdout,
+		`(?s).*transaction  killed by SIGKILL \(variables as at its start\)  local_id=\d+ activity=.*`))
 }
 
 // startText returns the text that a call has started with.

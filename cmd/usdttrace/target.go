@@ -330,7 +330,7 @@ func (t *targets) withPairs(target usdt.Target, err error) error {
 	if failed != nil {
 		return err
 	}
-	if e := defs.NewPairError(wanted[0], listing); len(e.Pairs) > 0 {
+	if e := t.definitions.NewPairError(wanted[0], listing); len(e.Pairs) > 0 {
 		return fmt.Errorf("%s: %w", all.Name(), e)
 	}
 	return err

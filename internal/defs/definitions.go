@@ -326,6 +326,19 @@ func (d *Definitions) Key(name string, patterns []elfnote.Pattern) string {
 	return ""
 }
 
+// Keys returns the names for which [Definitions.Key] has an expression at a
+// probe that one of some patterns matches, in the order of the definitions.
+func (d *Definitions) Keys(patterns []elfnote.Pattern) (names []string) {
+	for _, from := range d.all() {
+		for _, key := range from.keys {
+			if !slices.Contains(names, key.name) && d.Key(key.name, patterns) != "" {
+				names = append(names, key.name)
+			}
+		}
+	}
+	return names
+}
+
 // Layout returns the offset of a member that points to a text in a structure to
 // which a variable points, such as "MyProcPort->user_name", in a program of
 // which has reports whether it has a text.

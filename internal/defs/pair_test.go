@@ -3,6 +3,7 @@
 package defs
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -230,4 +231,21 @@ func FuzzPairPattern(f *testing.F) {
 			pairsIn(&Listing{Probes: []FileProbe{{Provider: provider, Name: name}}}, p)...)
 		_ = slices.Clone(pairs)
 	})
+}
+
+// An error names the calls first: of the pairs, the last may be left out.
+func TestPairErrorNamesCallsFirst(t *testing.T) {
+	d, l := new(Definitions), &Listing{}
+	qt.Assert(t, qt.IsNil(d.Parse("own.d",
+		[]byte("provider p { call work() { begin .. end; }; };"))))
+	for i := range 30 {
+		name := fmt.Sprintf("a%02d__", i)
+		l.Probes = append(l.Probes, FileProbe{Provider: "p", Name: name + "start"},
+			FileProbe{Provider: "p", Name: name + "done"})
+	}
+	l.Probes = append(l.Probes, FileProbe{Provider: "p", Name: "begin"},
+		FileProbe{Provider: "p", Name: "end"})
+	err := d.NewPairError(MustParsePairPattern("p:commit"), l)
+	qt.Check(t, qt.Matches(err.Error(),
+		`there is no pair of probes p:commit \(there are: p:work, .*p:a00, .*, \.\.\.\)`))
 }

@@ -37,6 +37,21 @@ func NoMatch(patterns, where string, nearest []string) string {
 	return text + Nearest(nearest)
 }
 
+// Never returns ": REASON" if the definitions say why there is no probe that
+// the first of some patterns seems to mean, by "fires PATTERN never: REASON".
+func (d *Definitions) Never(patterns []elfnote.Pattern) string {
+	if d == nil || len(patterns) == 0 {
+		return ""
+	}
+	provider, name, _ := strings.Cut(patterns[0].String(), ":")
+	_, only := d.Fires(provider, name)
+	reason, never := strings.CutPrefix(only, "never: ")
+	if !never {
+		return ""
+	}
+	return ": " + reason
+}
+
 // Nearest returns " (nearest: a, b)", "" if there is none.
 func Nearest(names []string) string {
 	if len(names) == 0 {
@@ -223,13 +238,12 @@ func nearestPairs(pairs []Pair, pattern PairPattern) []Pair {
 // A PairError says that a file has no pair of probes that a pattern selects.
 type PairError struct {
 	Pattern PairPattern
-	Pairs   []Pair // those of the file whose names end as usual
+	Pairs   []Pair // of the file: calls, and then those whose names end as usual
 }
 
 // NewPairError returns the error for a file with these probes.
-func NewPairError(pattern PairPattern, listing *Listing) *PairError {
-	var none *Definitions
-	return &PairError{Pattern: pattern, Pairs: none.Pairs(listing, MustParsePairPattern("*"))}
+func (d *Definitions) NewPairError(pattern PairPattern, listing *Listing) *PairError {
+	return &PairError{Pattern: pattern, Pairs: d.Pairs(listing, MustParsePairPattern("*"))}
 }
 
 // maxNamedPairs is the greatest number of pairs that an error names.

@@ -26,6 +26,11 @@ enum ForkNumber { main, fsm, vm, init };
 #pragma gousdt fires postgresql:query__start in the simple protocol only, as of psql: postgresql:statement is every statement
 #pragma gousdt fires postgresql:query__done in the simple protocol only, as of psql: postgresql:statement is every statement
 
+#pragma gousdt fires postgresql:*conn* never: connections have no probe
+#pragma gousdt fires postgresql:*auth* never: connections have no probe
+#pragma gousdt fires postgresql:*login* never: connections have no probe
+#pragma gousdt fires postgresql:*vacuum* never: VACUUM has no probe, and is a postgresql:transaction with its activity
+
 /*
  * Of the connection that a server process serves. Without debugging information
  * the member is where versions 15, 17 and 18 of 64-bit machines have it.

@@ -60,7 +60,8 @@ const (
 )
 
 // Names reports whether a name is known: as that of an argument of some probe,
-// or else by the expression that it stands for. Nil knows none.
+// or else by the expression that it stands for. For "" it returns the names
+// that stand for one, separated by ", ". Nil knows none.
 type Names func(name string) (meaning string, known bool)
 
 // ParseCondition reads a condition. The error is a *SyntaxError.
@@ -408,6 +409,9 @@ func (p *parser) unknown(name string) string {
 	named := ""
 	if p.names != nil {
 		named = "the names of arguments, "
+		if keys, _ := p.names(""); keys != "" {
+			named += keys + ", "
+		}
 	}
 	return name + " is not known; these are: argN, str(argN), " + named +
 		"global.NAME, pid, tid, uid, gid, cpu, cgroup, container, comm, cookie, provider, probe; " +
