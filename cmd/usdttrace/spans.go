@@ -43,7 +43,7 @@ func (p *textPrinter) span(e *trace.Event) {
 	if e.Failed {
 		state = "failed"
 	}
-	b := p.call(e, p.site(e.Site).rendered(func() string { return cutName(e.Pair()) }), state)
+	b := p.call(e, terminal.Escape(cutName(e.Pair())), state)
 	if own := func(i int) bool { return !repeats(e, i) }; anyArgument(e, own) {
 		b = p.arguments(append(b, "  ->"...), e, own)
 	}

@@ -276,6 +276,17 @@ func testStatementsOfLockHolders(t *testing.T) {
 		`application="payroll" activity="BEGIN;"  -> activity="`+regexp.QuoteMeta(holds)+`"\n.*lock__wait  open .*`))
 }
 
+// Statements and transactions fail at one probe, and each call has its own name.
+func TestStatementsOfTransactionsThatFail(t *testing.T) {
+	testprog.RequireBPF(t)
+	server := testprog.StartPostgres(t)
+	r := watching(t, "--slow", "0", server.File, "postgresql:statement", "postgresql:transaction")
+	server.Query("BEGIN", "SELECT 1/0", "ROLLBACK")
+	stdout := r.interrupt().stdout
+	qt.Check(t, qt.Matches(stdout, `(?s).*statement +failed  query="SELECT 1/0".*`))
+	qt.Check(t, qt.Matches(stdout, `(?s).*transaction +failed  local_id=\d+\n.*`))
+}
+
 // A statement whose server process is killed is printed with its SQL text. The
 // others of the server, which ends them, exit.
 func TestStatementsOfKilledServers(t *testing.T) {
