@@ -45,7 +45,7 @@ type Aggregation struct {
 
 	// By are the keys. There is a row for each combination of their values. A
 	// key is a term such as "arg0", "str(arg0)" (at most 64 bytes if it gives
-	// no limit, or 128 with Normalize), "calls(arg0)" (the texts at the starts
+	// no limit, or 128 with Normalize if there is room), "calls(arg0)" (the texts at the starts
 	// of the calls around a call and of its own: "main;sell;price"), "comm",
 	// "pid", "tid", "uid", "gid", "cpu", "cgroup", "container" (see
 	// SessionOptions.Containers), "probe", "provider", "site", "cookie" or
@@ -59,10 +59,13 @@ type Aggregation struct {
 	// alone.
 	Where string
 
-	// Normalize changes the texts of keys such as "str(arg0)". Texts that
-	// become equal share a row, as "id = 17" and "id = 18" when both become "id
-	// = ?". It is never called by two goroutines at the same time.
-	Normalize func(text string) string
+	// Normalize changes the texts of keys such as "str(arg0)". It gets the key,
+	// as By has it, and a text. Texts that become equal share a row, as "id = 17"
+	// and "id = 18" when both become "id = ?". Where a text is cut depends on its
+	// numbers: so Normalize gets up to twice the limit of a text, 256 bytes at
+	// most, of which the limit remains. It is never called by two goroutines at
+	// the same time.
+	Normalize func(key, text string) string
 
 	// Sum, Min and Max keep the sum, the least and the greatest value of each
 	// row. A sum that needs more than 64 bits is a [Float]. Floats are added up
@@ -100,9 +103,10 @@ type aggregation struct {
 	names     []string         // of the keys
 	texts     []bpfgen.KeyPart // of the keys that are texts, with their limits
 	maxKeys   int
-	normalize func(string) string // nil: texts stay as they are
-	latency   *latency            // nil for hits
-	paths     map[uint64]string   // the names of calls, by their path
+	normalize func(key, text string) string // nil: texts stay as they are
+	shown     []int                         // how much of the text of each key, in bytes
+	latency   *latency                      // nil for hits
+	paths     map[uint64]string             // the names of calls, by their path
 
 	// Programs add to one of two maps, and to one half of the array. The others
 	// are empty, or are being read.
@@ -127,7 +131,9 @@ const (
 	defaultMaxKeys = 16_384
 	defaultKeyText = 64
 
-	// Normalize cannot make texts equal that were cut at different places.
+	maxKeyText = 256 // see package expr
+
+	// defaultNormalizedText shows a statement's tables and conditions.
 	defaultNormalizedText = 128
 
 	// maxEntries keeps a mistyped number from taking all memory: the kernel
@@ -226,10 +232,34 @@ func (s *definition) parseAggregation(a *Aggregation) (err error) {
 	return nil
 }
 
+// layOut gives the texts without a limit one, and returns the places of the
+// keys. The kernel keeps twice of a text that is normalized if there is room:
+// texts that differ in what is normalized are cut at different places.
+func (a *aggregation) layOut() (parts []bpfgen.KeyPart, size int) {
+	a.shown = make([]int, len(a.Keys))
+	tries := []struct{ shown, kept int }{{defaultNormalizedText, 2}, {defaultKeyText, 2}, {defaultKeyText, 1}}
+	if a.normalize == nil {
+		tries = tries[2:]
+	}
+	limits := slices.Clone(a.Keys)
+	for _, try := range tries {
+		for i := range limits {
+			if limits[i].Source == expr.String {
+				a.shown[i] = cmp.Or(limits[i].Max, try.shown)
+				a.Keys[i].Max = max(a.shown[i], min(try.kept*a.shown[i], maxKeyText))
+			}
+		}
+		if parts, size = a.KeyLayout(); size <= maxKeySize {
+			break
+		}
+	}
+	return parts, size
+}
+
 // checkAggregation checks what the parts of an aggregation are together, and
 // sets its texts and buckets.
 func (s *definition) checkAggregation(p *aggregation, a *Aggregation) error {
-	parts, size := p.KeyLayout()
+	parts, size := p.layOut()
 	for i, k := range p.Keys {
 		if k.Source == expr.String {
 			p.texts = append(p.texts, bpfgen.KeyPart{Offset: parts[i].Offset, Size: k.Max})
@@ -341,10 +371,6 @@ func (s *definition) parseKey(
 		return t, &expr.SyntaxError{Expression: source,
 			Message: "a key is expected: argN, str(argN), pid, tid, uid, gid, cpu, cgroup, container, comm, " +
 				"provider, probe, site, cookie or stack"}
-	case t.Source == expr.String && t.Max <= 0:
-		if t.Max = defaultKeyText; a.Normalize != nil {
-			t.Max = defaultNormalizedText
-		}
 	}
 	return t, nil
 }

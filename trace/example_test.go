@@ -305,7 +305,7 @@ func ExampleSnapshot_Top() {
 	digits := regexp.MustCompile(`[0-9]+`) // a tokenizer of SQL does better
 	statements := &trace.Aggregation{
 		By:        []string{"str(arg0, 200)"},
-		Normalize: func(text string) string { return digits.ReplaceAllString(text, "?") },
+		Normalize: func(_, text string) string { return digits.ReplaceAllString(text, "?") },
 	}
 	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"},
 		&trace.SessionOptions{

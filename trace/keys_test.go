@@ -197,13 +197,28 @@ func TestNormalize(t *testing.T) {
 	process := start(t, "target-pie")
 	a := &trace.Aggregation{
 		By: []string{"str(arg0, 5)", "comm"}, Value: "arg0 & 0", Histogram: &trace.Histogram{},
-		Normalize: func(text string) string { return strings.ToUpper(text[:1]) },
+		Normalize: func(_, text string) string { return strings.ToUpper(text[:1]) },
 	}
 	open(t, process, "gousdt_test:strings", aggregating(a))
 	process.Fire("strings", 3)
 	qt.Assert(t, qt.DeepEquals(rows(snapshot(t, a)), []string{"[H... target-pie] 3 0"}))
 	process.Fire("strings", 2)
 	qt.Assert(t, qt.DeepEquals(rows(snapshot(t, a)), []string{"[H... target-pie] 5 0"}))
+}
+
+// Texts that differ in what is normalized are cut at different places.
+func TestNormalizedTextsThatAreCut(t *testing.T) {
+	process := start(t, "target-pie")
+	var given []string
+	a := &trace.Aggregation{By: []string{"str(arg0, 3)", "comm"},
+		Normalize: func(key, text string) string {
+			given = append(given, key+": "+text)
+			return text
+		}}
+	open(t, process, "gousdt_test:strings", aggregating(a))
+	process.Fire("strings", 3)
+	qt.Check(t, qt.Equals(snapshot(t, a).Rows[0].Keys[0].String(), "hel..."))
+	qt.Check(t, qt.DeepEquals(given, []string{"str(arg0, 3): hello,"}))
 }
 
 // No hit is counted by the key of another one, although threads are preempted

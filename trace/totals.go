@@ -211,15 +211,15 @@ func (a *aggregation) newTotal(raw []byte) *total {
 	classes := binary.NativeEndian.Uint32(raw[len(raw)-4:])
 	t.Keys = make([]Value, len(a.Keys))
 	for i := range a.Keys {
-		t.Keys[i] = a.key(&t.Row, &a.Keys[i], raw[parts[i].Offset:][:parts[i].Size],
+		t.Keys[i] = a.key(&t.Row, i, raw[parts[i].Offset:][:parts[i].Size],
 			bpfgen.KeyClass(classes, i))
 	}
 	return t
 }
 
 // key returns one key of a row, from its part of the key in the kernel.
-func (a *aggregation) key(row *Row, term *expr.Term, part []byte, class bpfgen.Class) Value {
-	s := a.session
+func (a *aggregation) key(row *Row, i int, part []byte, class bpfgen.Class) Value {
+	s, term := a.session, &a.Keys[i]
 	bits := binary.NativeEndian.Uint64(part)
 	switch term.Source {
 	case expr.Command:
@@ -228,7 +228,10 @@ func (a *aggregation) key(row *Row, term *expr.Term, part []byte, class bpfgen.C
 	case expr.String:
 		text, cut := bpfgen.KeyText(part, term.Max)
 		if a.normalize != nil {
-			text = []byte(a.normalize(string(text)))
+			text = []byte(a.normalize(a.names[i], string(text)))
+			if shown := a.shown[i]; len(text) > shown {
+				text, cut = wholeText(text[:shown]), true
+			}
 		}
 		return textValue(bytes.Clone(text), cut)
 	case expr.Calls:

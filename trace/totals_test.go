@@ -28,7 +28,7 @@ func TestFrequentKeysKeepTheirRows(t *testing.T) {
 			session: &Session{}, maxKeys: 10,
 		}
 		if normalized {
-			a.normalize = func(text string) string { return text }
+			a.normalize = func(_, text string) string { return text }
 		}
 		hit := func(known map[string]*total, key, count uint64) {
 			raw := binary.NativeEndian.AppendUint64(nil, key)

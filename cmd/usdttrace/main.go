@@ -594,6 +594,11 @@ func (o *options) events(defined bool) *trace.EventOptions {
 		ReuseEvents: true, // each is printed, or added to a sample, before the next comes
 		Captures:    slices.Clone(o.captures),
 	}
+	for i := range e.Captures {
+		if c := &e.Captures[i]; len(c.Probes) == 0 && len(o.spans) == 0 && o.latency == nil {
+			c.Probes = o.patterns // their names count, not those of others
+		}
+	}
 	if defined && !o.aggregates() {
 		texts := trace.Capture{Max: maxKnownText}
 		if o.latency == nil {

@@ -278,6 +278,9 @@ func TestNormalize(t *testing.T) {
 	} {
 		qt.Check(t, qt.Equals(normalizer(test.dialect)(test.text), test.want))
 	}
+	keys := (&options{tableFlags: tableFlags{normalize: normalizer("sql")}}).normalizeKeys()
+	qt.Check(t, qt.Equals(keys("client", "127.0.0.1"), "127.0.0.1"))
+	qt.Check(t, qt.Equals(keys("start.query", "select 1"), "select ?"))
 	_, err := parseCommandLine([]string{"-a", "--count", "--normalize", "html", "*"})
 	qt.Check(t, qt.ErrorMatches(err, `--normalize "html": want sql or mysql`))
 }

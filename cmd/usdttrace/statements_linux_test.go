@@ -287,6 +287,16 @@ func TestStatementsOfTransactionsThatFail(t *testing.T) {
 	qt.Check(t, qt.Matches(stdout, `(?s).*transaction +failed  local_id=\d+\n.*`))
 }
 
+// A name that the definitions of other programs give an argument is the
+// server's own, where its probes are asked for.
+func TestStatementsHaveUsersAtEachProbe(t *testing.T) {
+	testprog.RequireBPF(t)
+	server := testprog.StartPostgres(t)
+	r := watching(t, "--str", "user", server.File, "postgresql:query__start")
+	server.Query("SELECT 1")
+	qt.Check(t, qt.Matches(r.interrupt().stdout, `(?s).*query="SELECT 1" user="\w+"\n.*`))
+}
+
 // A statement whose server process is killed is printed with its SQL text. The
 // others of the server, which ends them, exit.
 func TestStatementsOfKilledServers(t *testing.T) {

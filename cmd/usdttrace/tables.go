@@ -58,7 +58,7 @@ type aggregation struct {
 // printing.
 func (o *options) aggregations() (all []*aggregation) {
 	counts := trace.Aggregation{Probes: o.patterns, By: o.by, MaxKeys: o.maxKeys,
-		Normalize: o.normalize}
+		Normalize: o.normalizeKeys()}
 	values := counts
 	values.Histogram, values.Sum, values.Min, values.Max = &trace.Histogram{}, true, true, true
 	if o.latency != nil {
@@ -179,6 +179,21 @@ func (a *aggregation) printed() bool { return a.kind != kindProfile }
 func (t *tracer) printed() []*aggregation {
 	return slices.DeleteFunc(slices.Clone(t.asked),
 		func(a *aggregation) bool { return !a.printed() })
+}
+
+// normalizeKeys returns a function that normalizes the texts of keys, or nil.
+// Who asks is no statement: the client [local], or 127.0.0.1.
+func (o *options) normalizeKeys() func(key, text string) string {
+	if o.normalize == nil {
+		return nil
+	}
+	return func(key, text string) string {
+		switch strings.TrimPrefix(key, "start.") {
+		case "user", "database", "client", "application":
+			return text
+		}
+		return o.normalize(text)
+	}
 }
 
 // normalizer returns a function that makes statements equal that differ only in

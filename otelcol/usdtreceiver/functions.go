@@ -173,7 +173,7 @@ func (m *metric) parseAttributes() error {
 	if anyFunction && !anyText {
 		// Normalized statements keep their operation and tables. So texts whose
 		// attributes are equal share one key.
-		m.aggregation.Normalize = statementOf
+		m.aggregation.Normalize = func(_, text string) string { return statementOf(text) }
 	}
 	return nil
 }
