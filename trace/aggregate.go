@@ -45,14 +45,14 @@ type Aggregation struct {
 
 	// By are the keys. There is a row for each combination of their values. A
 	// key is a term such as "arg0", "str(arg0)" (at most 64 bytes if it gives
-	// no limit, or 128 with Normalize if there is room), "calls(arg0)" (the texts at the starts
-	// of the calls around a call and of its own: "main;sell;price"), "comm",
-	// "pid", "tid", "uid", "gid", "cpu", "cgroup", "container" (see
-	// SessionOptions.Containers), "probe", "provider", "site", "cookie" or
-	// "stack" (the user stack, and the process that its addresses belong to).
-	// There can be 16 keys, of 320 bytes together. The name of an argument that
-	// is a text by SessionOptions.Definitions stands for the text. It is an
-	// error if the name is a text of only some of the Probes.
+	// no limit, or 128 with Normalize if there is room), "calls(arg0)" (the
+	// texts at the starts of the calls around a call and of its own:
+	// "main;sell;price"), "comm", "pid", "tid", "uid", "gid", "cpu", "cgroup",
+	// "container" (see SessionOptions.Containers), "probe", "provider", "site",
+	// "cookie" or "stack" (the user stack, and the process that its addresses
+	// belong to). There can be 16 keys, of 320 bytes together. The name of an
+	// argument that is a text by SessionOptions.Definitions stands for the
+	// text. It is an error if the name is a text of only some of the Probes.
 	By []string
 
 	// Where is a condition like SessionOptions.Filter, for this aggregation
@@ -60,11 +60,11 @@ type Aggregation struct {
 	Where string
 
 	// Normalize changes the texts of keys such as "str(arg0)". It gets the key,
-	// as By has it, and a text. Texts that become equal share a row, as "id = 17"
-	// and "id = 18" when both become "id = ?". Where a text is cut depends on its
-	// numbers: so Normalize gets up to twice the limit of a text, 256 bytes at
-	// most, of which the limit remains. It is never called by two goroutines at
-	// the same time.
+	// as By has it, and a text. Texts that become equal share a row, as "id =
+	// 17" and "id = 18" when both become "id = ?". Where a text is cut depends
+	// on its numbers. So Normalize gets twice as many bytes as the key's limit,
+	// if there is room, and 256 at most. Its result is cut at the limit. It is
+	// never called by two goroutines at the same time.
 	Normalize func(key, text string) string
 
 	// Sum, Min and Max keep the sum, the least and the greatest value of each

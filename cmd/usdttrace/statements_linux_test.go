@@ -276,7 +276,7 @@ func testStatementsOfLockHolders(t *testing.T) {
 		`application="payroll" activity="BEGIN;"  -> activity="`+regexp.QuoteMeta(holds)+`"\n.*lock__wait  open .*`))
 }
 
-// Statements and transactions fail at one probe, and each call has its own name.
+// Statements and transactions fail at one probe. Each call has its own name.
 func TestStatementsOfTransactionsThatFail(t *testing.T) {
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgres(t)
