@@ -17,6 +17,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/defs"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/tracing"
@@ -39,6 +40,7 @@ type Attachment struct {
 	pairs    []uint32 // numbers of the pairs that have both ends here
 	names    map[uint32]defs.Pair
 
+	helpers     []string
 	merged      []*usdt.SiteError // see filePairs
 	mergedCount int
 
@@ -76,6 +78,11 @@ func (a *Attachment) Skipped() (sites []*usdt.SiteError, count int) {
 	sites, count = a.links[0].Selection().Skipped()
 	return append(sites, a.merged...), count + a.mergedCount
 }
+
+// Helpers returns the probes, as PROVIDER:NAME, that are attached only so that
+// others fire, as the definitions say. Their hits count for nothing, but cost
+// the program time.
+func (a *Attachment) Helpers() []string { return slices.Clone(a.helpers) }
 
 // Done returns a channel that is closed once the probes are detached: by Close
 // or the end of the session, or because the file is about to be written to. A
@@ -348,6 +355,14 @@ func (a *Attachment) attachHelpers(w *work) error {
 	if err == nil {
 		idle := &bpfgen.Program{Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}}
 		err = a.attachProgram(sel, idle, "usdt_helper", nil, nil, rankStart)
+	}
+	if err == nil {
+		for _, site := range sel.Sites() {
+			name := elffile.ShortName(site.Provider) + ":" + elffile.ShortName(site.Name)
+			if !slices.Contains(a.helpers, name) {
+				a.helpers = append(a.helpers, name)
+			}
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("attaching %s, without which %s does not fire: %w", helpers[0], of, err)

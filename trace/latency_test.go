@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -309,6 +310,7 @@ func TestHelpersAreAttached(t *testing.T) {
 			attached = attached || p.Name == "usdt_helper"
 		}
 		qt.Check(t, qt.Equals(attached, test.attached), qt.Commentf("%v", test))
+		qt.Check(t, qt.Equals(slices.Contains(a.Helpers(), "gousdt_test:inlined"), test.attached))
 		qt.Check(t, qt.HasLen(a.Sites(), test.events))
 		process.Fire("three", 1)
 		process.Fire("inlined", 1)

@@ -141,7 +141,7 @@ func TestMismatchesNameTheFlag(t *testing.T) {
 	} {
 		s := &summary{losses: losses{Losses: trace.Losses{Unfinished: 20, Unmatched: 20,
 			Mismatch: "calls may end elsewhere", Match: match}}}
-		qt.Check(t, qt.StringContains(s.text(), "20 not measured: calls that had not ended\n"+
+		qt.Check(t, qt.StringContains(s.text(), "20 not measured: calls that were still running\n"+
 			"20 not measured: ends without a start\n"+want))
 	}
 	s := &summary{losses: losses{Losses: trace.Losses{NoTables: "/a/b"}}}

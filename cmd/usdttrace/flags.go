@@ -279,6 +279,8 @@ func (o *options) tableRules() []rule {
 			(len(o.by) > 0 || o.top > 0 || o.sort != "" || o.maxKeys > 0 || o.normalize != nil),
 			"--by, --top, --sort, --max-keys and --normalize go with --count, --sum, " +
 				"--hist or --latency, and not with --chrome-trace"},
+		{len(commandline.Split(o.sum)) > 1, severalTerms("--sum", o.sum)},
+		{len(commandline.Split(o.hist)) > 1, severalTerms("--hist", o.hist)},
 		{o.linear != nil && o.hist == "" && o.latency == nil,
 			"--linear goes with --hist or --latency"},
 		{o.self && (o.latency == nil || o.chromeTrace != ""),
@@ -289,6 +291,11 @@ func (o *options) tableRules() []rule {
 		{o.interval > 0 && !o.aggregates() && o.slow == nil,
 			"--interval goes with --count, --sum, --hist, --latency or --slow"},
 	}
+}
+
+// severalTerms is the error for a list of terms where one is wanted.
+func severalTerms(flag, terms string) string {
+	return fmt.Sprintf("%s %q: %[1]s takes one TERM, and is given once: run usdttrace once for each", flag, terms)
 }
 
 // stackFlags say how stacks are found and named, and which files they are

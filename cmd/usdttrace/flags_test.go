@@ -40,6 +40,44 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
+// Steps of equal size are drawn beside the quantiles, and each distribution
+// once.
+func TestDistributionsOfCalls(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		want []string
+	}{
+		{nil, []string{"latency quantiles drawn"}},
+		{[]string{"--by", "pid"}, []string{"latency quantiles"}},
+		{[]string{"--linear", "0:30ms:5ms"}, []string{"latency quantiles", "hist duration drawn"}},
+		{[]string{"--linear", "0:30ms:5ms", "--hist", "duration"},
+			[]string{"hist duration drawn", "latency quantiles"}},
+		{[]string{"--hist", "duration"}, []string{"hist duration quantiles drawn", "latency quantiles"}},
+		{[]string{"--linear", "0:30ms:5ms", "--hist", "arg0"},
+			[]string{"hist arg0 drawn", "latency quantiles", "hist duration drawn"}},
+		{[]string{"--linear", "0:30ms:5ms", "--self"}, []string{"self self quantiles", "hist self drawn"}},
+	} {
+		o, err := parseCommandLine(append([]string{"-a", "--latency", "a:b"}, test.args...))
+		qt.Assert(t, qt.IsNil(err))
+		var got []string
+		for _, a := range o.aggregations() {
+			words := []string{a.kind}
+			if a.Value != "" {
+				words = append(words, a.Value)
+			}
+			if a.Max {
+				words = append(words, "quantiles")
+			}
+			if a.drawn {
+				words = append(words, "drawn")
+			}
+			got = append(got, strings.Join(words, " "))
+			qt.Check(t, qt.Equals(a.duration, a.Value != "arg0"))
+		}
+		qt.Check(t, qt.DeepEquals(got, test.want), qt.Commentf("%q", test.args))
+	}
+}
+
 func TestLimits(t *testing.T) {
 	o, err := parseCommandLine([]string{"-a", "--limits", "file=7,owner=0", "--limits",
 		"descriptors=9", "*"})

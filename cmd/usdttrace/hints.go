@@ -455,6 +455,26 @@ func (t *targets) definition(site *usdt.Site) (probe defs.Probe) {
 	return probe
 }
 
+// slowed says which probes make calls seem longer: those that are attached so
+// that the probes of the calls fire.
+func (t *targets) slowed() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var lines []string
+	for _, helper := range t.helpers {
+		provider, name, _ := strings.Cut(helper, ":")
+		when := "it is reached"
+		if t.definitions != nil {
+			text, _ := t.definitions.Fires(provider, name)
+			when = cmp.Or(text, when)
+		}
+		lines = append(lines, fmt.Sprintf("times include the cost of %s, which is attached because these calls "+
+			"need it: it fires when %s, and what fires it often seems slower than it is",
+			terminal.Escape(helper), when))
+	}
+	return strings.Join(lines, "\n")
+}
+
 // noteOf returns what to know about the values of an argument, if there is
 // something.
 func (t *targets) noteOf(site *usdt.Site, term string) string {

@@ -85,6 +85,9 @@ func TestPythonFunctionsAreTimed(t *testing.T) {
 	}
 	qt.Check(t, qt.DeepEquals(calls, want), qt.Commentf("%s", table.stderr))
 	qt.Check(t, qt.StringContains(table.stderr, "; 2 sites; ")) // without the helper
+	qt.Check(t, qt.StringContains(table.stderr, "times include the cost of python:line, which is attached "+
+		"because these calls need it: it fires when a line is about to be run, and what fires it often seems "+
+		"slower than it is\n"))
 	// Calls take 9 MB. They may come faster than they are read.
 	flags = append(flags, "--buffer", "32M")
 	slow := start(t, slices.Concat(flags, []string{"--slow", "0", "python:function"},

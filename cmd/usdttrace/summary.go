@@ -45,6 +45,7 @@ type summary struct {
 	costs      *costs // nil unless asked for
 	failures   bool   // the ends of all failed calls are known
 	self       bool   // own times of calls are asked for
+	slowed     string // which times contain the cost of a probe that is attached for them
 }
 
 // knowsFailures reports whether the ends of all failed calls are known.
@@ -88,7 +89,7 @@ func (t *tracer) report(c collected) error {
 	mode, _ := t.options.mode.Resolve() // the session has resolved it
 	s := &summary{mode: mode.String(), took: t.took(), events: c.events, collected: c,
 		self: t.options.self}
-	s.failures = t.knowsFailures()
+	s.failures, s.slowed = t.knowsFailures(), t.targets.slowed()
 	s.sites, s.files = t.targets.watched()
 	if t.latecomers != nil {
 		var complete bool
@@ -222,7 +223,7 @@ func (s *summary) text() string {
 	left := "calls left before their end, as by an exception"
 	without := "starts without an end, as of processes that ran exec"
 	killed, exited := "calls whose process was killed by a signal", "calls whose thread or process exited"
-	unfinished := "calls that had not ended"
+	unfinished := "calls that were still running"
 	unstarted := "ends without a start"
 	if s.losses.Mismatch == "" {
 		unstarted += ", as of calls that had begun before"
@@ -232,7 +233,7 @@ func (s *summary) text() string {
 		without += ", or of calls that failed" + unended
 		killed += ", or that had failed before" + unended
 		exited += ", or that had failed before" + unended
-		unfinished += ", or failed" + unended
+		unfinished += ", or had failed and ended at another probe (PAIR|PROBE names it)"
 	}
 	unread := "a value or key could not be read: a pointer was null, or " + notInMemory
 	if s.self {
@@ -268,7 +269,7 @@ func (s *summary) text() string {
 			text += fmt.Sprintf("%d %s\n", loss.n, loss.what)
 		}
 	}
-	for _, doubt := range []string{s.losses.mismatch(), s.losses.guessed(), s.tooDeep()} {
+	for _, doubt := range []string{s.losses.mismatch(), s.losses.guessed(), s.tooDeep(), s.slowed} {
 		if doubt != "" {
 			text += doubt + "\n"
 		}

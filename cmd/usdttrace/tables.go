@@ -89,10 +89,7 @@ func (o *options) aggregations() (all []*aggregation) {
 		add(kindHist, "distribution of "+o.hist, o.hist, drawn).drawn = true
 	}
 	if o.latency != nil && o.chromeTrace == "" {
-		kind, value := o.timeOfCall()
-		a := add(kind, o.latencyTitle(), value, drawn)
-		a.Latency, a.duration = o.latency, true
-		a.drawn = len(o.by) == 0 || o.linear != nil
+		o.addLatency(add, &values, &drawn)
 	}
 	if o.profiles() && !o.fromEvents() {
 		all = append(all, o.profile())
@@ -114,6 +111,22 @@ func (o *options) aggregations() (all []*aggregation) {
 		a.inKernel = &a.Aggregation
 	}
 	return all
+}
+
+// addLatency adds the aggregation of --latency, and that of its steps.
+func (o *options) addLatency(
+	add func(kind, title, value string, what trace.Aggregation) *aggregation,
+	values, drawn *trace.Aggregation,
+) {
+	kind, value := o.timeOfCall()
+	a := add(kind, o.latencyTitle(), value, *values)
+	a.Latency, a.duration = o.latency, true
+	value = cmp.Or(value, "duration")
+	a.drawn = len(o.by) == 0 && o.linear == nil && o.hist != value
+	if o.linear != nil && o.hist != value {
+		// Quantiles take another histogram than the steps.
+		add(kindHist, "distribution of "+value, value, *drawn).drawn = true
+	}
 }
 
 // isOfCall reports whether a term belongs to the measured calls rather than to

@@ -55,6 +55,7 @@ type targets struct {
 	width    int                           // of the longest probe's name, see maxProbeWidth
 	filtered error                         // the last *tracing.FilteredError or *defs.PairError
 	fires    []string                      // when probes that were watched fire, see maxFires
+	helpers  []string                      // probes that are attached so that those of calls fire
 	missed   string                        // a file whose process ended before it was attached
 	nearest  []string                      // probes that nearly match
 	keys     map[string]providers.Argument // definitions of keys that are arguments
@@ -99,6 +100,11 @@ func (t *targets) attached(a *trace.Attachment) (isNew bool) {
 	}
 	for _, site := range a.Sites() {
 		t.addProbe(&site.Site)
+	}
+	for _, helper := range a.Helpers() {
+		if len(t.options.pairs()) > 0 && len(t.helpers) < maxFires && !slices.Contains(t.helpers, helper) {
+			t.helpers = append(t.helpers, helper)
+		}
 	}
 	ends := t.ends()
 	machine, _ := sys.KernelMachine() // of another one, arguments are as many
