@@ -60,7 +60,9 @@ type Target struct {
 
 	// Symbols, if set, returns what has the symbols that arguments name: the
 	// file with more than its own, as DebugSymbols of package stack adds those
-	// of the separate debug file. Without it no other file is read.
+	// of the separate debug file. Without it no other file is read. Package
+	// trace reads DWARF from what its method DebugFile() (*os.File, error)
+	// opens, if it has one.
 	Symbols func(*elfnote.File) argspec.File
 
 	// MaxSites is the most sites that may match: more are an error. A perf
