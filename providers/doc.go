@@ -49,7 +49,8 @@
 //
 //   - when PROVIDER:PROBE TEXT names the event at which a probe fires.
 //   - fires PROVIDER:PROBE TEXT says on which condition it fires. A text
-//     "never: REASON" is for probes that people look for and that do not exist.
+//     "never: REASON" is for probes that people look for and that do not exist,
+//     and "missing: REASON" says which builds have the probes.
 //   - note PROVIDER:PROBE ARGUMENT TEXT says what to know about the values of
 //     an argument.
 //   - helper PROVIDER:PROBE PROVIDER:HELPER with SYMBOL says that the probe

@@ -150,8 +150,9 @@ func (v Value) String() string { return string(v.AppendTo(nil)) }
 // there is room. A number is decimal. A captured text is in double quotes, with
 // escapes; captured bytes are hexadecimal; "..." follows if there are more. A
 // value that is unavailable is "?", one that is unreadable "<unreadable>", and
-// a captured null pointer "null". A value of kind [Text] has escapes but no
-// quotes, and "..." follows if it was cut.
+// a captured null pointer "null"; "<no address>" follows one into the first
+// page, as to a member behind a null pointer. A value of kind [Text] has
+// escapes but no quotes, and "..." follows if it was cut.
 func (v Value) AppendTo(b []byte) []byte {
 	switch v.state {
 	case valueUnavailable:
@@ -182,11 +183,18 @@ func (v Value) AppendTo(b []byte) []byte {
 	default:
 		b = strconv.AppendUint(b, v.bits, 10)
 	}
-	if v.dataState == dataUnreadable {
+	switch {
+	case v.dataState == dataUnreadable && v.bits < firstAddress:
+		b = append(b, " <no address>"...)
+	case v.dataState == dataUnreadable:
 		b = append(b, " <unreadable>"...)
 	}
 	return b
 }
+
+// firstAddress is the end of the page where no program has memory: a pointer
+// into it is that of a member behind a null pointer.
+const firstAddress = 4096
 
 func (v Value) appendData(b []byte) []byte {
 	if v.text {

@@ -34,7 +34,7 @@ func TestValueString(t *testing.T) {
 		{text("\x1b[31mred\x00\x7f", dataComplete), `"\x1b[31mred\x00\x7f"`},
 		{text("日本 \u202e\u00ad", dataTruncated), `"日本 \u202e\u00ad"...`},
 		{text("\xff\xfe", dataComplete), `"\xff\xfe"`},
-		{text("", dataUnreadable), "16 <unreadable>"},
+		{text("", dataUnreadable), "16 <no address>"},
 		{textValue([]byte("a \"b\" \x1b"), false), `a \"b\" \x1b`},
 		{textValue([]byte("select"), true), "select..."},
 	} {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -380,6 +381,24 @@ func TestNoSuchProbeInAProcess(t *testing.T) {
 	qt.Check(t, qt.Matches(result.stderr, fmt.Sprintf(
 		`(?s).*usdttrace: no probe matches gousdt_test:thre in process %d \(nearest: gousdt_test:three.*\)\n`,
 		p.PID)))
+}
+
+// The probes of the provider are named if none is near, and if a process has
+// none, which builds do.
+func TestNoProbeIsLikeTheOneThatIsWanted(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	for pattern, want := range map[string]string{
+		"gousdt_test:frobnicated": ` \(there are: gousdt_test:\w+, .*, \.\.\.\)`,
+		"node:*":                  `: Node.js contains probes up to version 18, .*`,
+		"python:exception":        `: exceptions have no probe.*`,
+	} {
+		r := watching(t, "-p", decimal(p.PID), pattern)
+		qt.Check(t, qt.Matches(r.stderr.String(), fmt.Sprintf(
+			`usdttrace: process %d has no matching probe%s; only what it maps or executes later can have one `+
+				`\(Ctrl-C ends\)\n`, p.PID, want)))
+		qt.Check(t, qt.Matches(r.interrupt().stderr, fmt.Sprintf(
+			`(?s).*usdttrace: no probe matches %s in process %d%s\n`, regexp.QuoteMeta(pattern), p.PID, want)))
+	}
 }
 
 // A process may execute the program, or load the library, only later.

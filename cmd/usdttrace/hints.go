@@ -100,7 +100,27 @@ func (t *tracer) named(err error) error {
 	case flag == "by" && t.options.normalize != nil && strings.Contains(option.Error(), "a smaller limit"):
 		return fmt.Errorf("--by: %w (without one, --normalize reads more of a string)", option.Err)
 	}
-	return fmt.Errorf("--%s: %w", flag, option.Err)
+	return fmt.Errorf("%s--%s: %w", t.targets.unknown(option.Err), flag, option.Err)
+}
+
+// unknown says that no probe of the definitions matches the patterns, which is
+// then why these lack an argument. Named files have probes that match.
+func (t *targets) unknown(err error) string {
+	patterns := t.options.patterns
+	if t.definitions == nil || len(t.selections) > 0 || !strings.Contains(err.Error(), " has no ") {
+		return ""
+	}
+	var texts []string
+	for _, p := range patterns {
+		texts = append(texts, p.String())
+	}
+	for probe := range t.definitions.Probes() {
+		if elfnote.MatchAny(patterns, probe.Provider, probe.Name) {
+			return ""
+		}
+	}
+	return defs.NoMatch(strings.Join(texts, " or "), "the definitions", nil) +
+		t.definitions.Never(patterns) + "; "
 }
 
 // Numbers of capabilities, from linux/capability.h.
@@ -638,8 +658,48 @@ func (t *targets) nothing(patterns []elfnote.Pattern, where string) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return errors.New(defs.NoMatch(strings.Join(texts, " or "), where, t.nearest) +
-		t.definitions.Never(patterns))
+	return errors.New(defs.NoMatch(strings.Join(texts, " or "), where, t.nearest) + t.absent(patterns))
+}
+
+// absent says why there are no such probes, as far as that is known: what a
+// process has of the same provider, or which builds have the probes. The caller
+// holds mu.
+func (t *targets) absent(patterns []elfnote.Pattern) (text string) {
+	if len(t.nearest) == 0 && len(t.siblings) > 0 {
+		text = " (there are: " + strings.Join(t.siblings, ", ") + ")"
+	}
+	if never := t.definitions.Never(patterns); never != "" {
+		return text + never
+	}
+	if len(t.nearest)+len(t.siblings) == 0 {
+		return t.definitions.Missing(patterns)
+	}
+	return text
+}
+
+// maxSiblings is how many probes of the wanted provider are named.
+const maxSiblings = 8
+
+// addSiblings keeps probes of a file whose provider a pattern names.
+func (t *targets) addSiblings(file *elfnote.File, patterns []elfnote.Pattern) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for site, err := range file.Sites() {
+		for _, p := range patterns {
+			provider, _, _ := strings.Cut(p.String(), ":")
+			name := site.Provider + ":" + site.Name
+			if err != nil || provider != site.Provider || slices.Contains(t.siblings, name) {
+				continue
+			}
+			if len(t.siblings) == maxSiblings {
+				t.siblings = append(t.siblings, "...")
+			}
+			if len(t.siblings) > maxSiblings {
+				return
+			}
+			t.siblings = append(t.siblings, terminal.Escape(name))
+		}
+	}
 }
 
 // near keeps the names of probes that an error gives as spelled most like the
@@ -681,6 +741,7 @@ func (t *tracer) addNearest(pid int) {
 	deadline.One(t.ctx, patience, func() {
 		_ = commandline.EachFile(pid, func(pair *procwatch.ProcessFile) {
 			t.targets.addNearest(pair.File.ELF(), t.options.patterns)
+			t.targets.addSiblings(pair.File.ELF(), t.options.patterns)
 		}, nil)
 	}, nil)
 }

@@ -480,7 +480,12 @@ func (t *tracer) noteBegun() {
 	} else {
 		t.addNearest(t.options.pid)
 		t.targets.mu.Lock()
-		text += defs.Nearest(t.targets.nearest)
+		absent := t.targets.absent(t.options.patterns)
+		if absent != "" && t.options.pid != 0 { // waiting will hardly help
+			text = strings.TrimSuffix(text, " yet")
+			next = "only what it maps or executes later can have one"
+		}
+		text += defs.Nearest(t.targets.nearest) + absent
 		t.targets.mu.Unlock()
 	}
 	t.messages.Note("%s; %s (Ctrl-C ends)", text, next)

@@ -294,11 +294,11 @@ const notInMemory = "its page was not in the program's memory, as for a string t
 	"not used yet (see " + manual + "troubleshooting.md#unreadable-values)"
 
 // isUnreadable reports whether an argument, or what it points to, could not be
-// read.
+// read. Nothing is in the first page, where a member behind a null pointer is.
 func isUnreadable(v trace.Value) bool {
 	data, complete := v.Data()
 	return v.Kind() == trace.Unreadable ||
-		v.IsPresent() && data == nil && !complete && v.Int() != 0
+		v.IsPresent() && data == nil && !complete && uint64(v.Int()) >= 4096
 }
 
 // eachMapped calls do with each file that a wanted process, or any if wanted is

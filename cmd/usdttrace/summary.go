@@ -235,7 +235,7 @@ func (s *summary) text() string {
 		exited += ", or that had failed before" + unended
 		unfinished += ", or had failed and ended at another probe (PAIR|PROBE names it)"
 	}
-	unread := "a value or key could not be read: a pointer was null, or " + notInMemory
+	unread := "a value or key could not be read: a pointer was null or near it, or " + notInMemory
 	if s.self {
 		unread = "a call inside was left without its end, so that the own time is not known, or " + unread
 	}

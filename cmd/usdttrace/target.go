@@ -58,6 +58,7 @@ type targets struct {
 	helpers  []string                      // probes that are attached so that those of calls fire
 	missed   string                        // a file whose process ended before it was attached
 	nearest  []string                      // probes that nearly match
+	siblings []string                      // probes of the wanted providers
 	keys     map[string]providers.Argument // definitions of keys that are arguments
 	lacking  map[term]error                // why no site so far has what a term names, nil if one has
 	notes    map[string]string             // what to know about arguments that flags name

@@ -437,7 +437,7 @@ func (d *Definitions) Fires(provider, name string) (when, only string) {
 	}
 	for _, hint := range d.fires {
 		switch {
-		case !hint.pattern.Match(provider, name):
+		case !hint.pattern.Match(provider, name), strings.HasPrefix(hint.text, missing):
 		case hint.isWhen:
 			when = hint.text
 		default:
@@ -446,6 +446,9 @@ func (d *Definitions) Fires(provider, name string) (when, only string) {
 	}
 	return when, only
 }
+
+// missing begins a text about builds without the probes of a provider.
+const missing = "missing: "
 
 // Helper returns a pattern of the probes that must be attached, too, for a
 // probe to fire. They are needed in files that define a symbol, or in all files

@@ -52,6 +52,23 @@ func (d *Definitions) Never(patterns []elfnote.Pattern) string {
 	return ": " + reason
 }
 
+// Missing returns ": REASON" if the definitions say which builds have probes of
+// the first of some patterns, by "fires PATTERN missing: REASON".
+func (d *Definitions) Missing(patterns []elfnote.Pattern) string {
+	if len(patterns) == 0 {
+		return ""
+	}
+	provider, name, _ := strings.Cut(patterns[0].String(), ":")
+	for _, from := range d.all() {
+		for _, hint := range slices.Backward(from.fires) {
+			if reason, ok := strings.CutPrefix(hint.text, missing); ok && hint.pattern.Match(provider, name) {
+				return ": " + reason
+			}
+		}
+	}
+	return ""
+}
+
 // Nearest returns " (nearest: a, b)", "" if there is none.
 func Nearest(names []string) string {
 	if len(names) == 0 {

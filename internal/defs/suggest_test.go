@@ -135,3 +135,17 @@ func TestSharedLocations(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(all[100], []string{"p:0", "p:x"}))
 	qt.Check(t, qt.DeepEquals(all[100+maxShared-1], []string{"several probes"}))
 }
+
+// Which builds have probes is no condition on which they fire.
+func TestMissing(t *testing.T) {
+	d := new(Definitions)
+	qt.Assert(t, qt.IsNil(d.Parse("own.d", []byte("#pragma gousdt fires own:a at times\n"+
+		"#pragma gousdt fires own:* missing: build it with probes\n"))))
+	for pattern, want := range map[string]string{
+		"own:*": ": build it with probes", "own:b": ": build it with probes", "other:*": "",
+	} {
+		qt.Check(t, qt.Equals(d.Missing([]elfnote.Pattern{elfnote.MustParsePattern(pattern)}), want))
+	}
+	_, only := d.Fires("own", "a")
+	qt.Check(t, qt.Equals(only, "at times"))
+}

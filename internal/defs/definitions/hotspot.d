@@ -132,6 +132,7 @@ provider hotspot {
 #pragma gousdt time hotspot:method a method runs
 #pragma gousdt time hotspot:vmops an operation of the virtual machine runs, most of them with all threads stopped, without the time until they have (-Xlog:safepoint)
 #pragma gousdt note hotspot:object__alloc size JDK 17 passes garbage for objects that are not arrays: count objects, do not add sizes up
+#pragma gousdt fires hotspot:*exception* never: exceptions have no probe, and hotspot:object__alloc by class shows those that are made
 #pragma gousdt fires hotspot_jni:* when native code calls the JNI function
 
 #pragma gousdt when hotspot:vm__init__begin the virtual machine starts

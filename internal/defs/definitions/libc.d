@@ -4,6 +4,8 @@
  * memory_sbrk_less the other way round.
  * https://sourceware.org/glibc/manual/latest/html_node/Internal-Probes.html
  */
+#pragma gousdt fires libc:* missing: the C library contains probes if it was configured with --enable-systemtap, as Fedora's and RHEL's is, and Debian's from glibc 2.43 on
+#pragma gousdt fires rtld:* missing: the C library contains probes if it was configured with --enable-systemtap, as Fedora's and RHEL's is, and Debian's from glibc 2.43 on
 #pragma gousdt fires libc:lll_lock_wait* where another thread holds the lock
 #pragma gousdt fires libc:memory_*_retry where an arena has no memory left
 #pragma gousdt fires libc:memory_mallopt where a program calls mallopt(3)

@@ -20,6 +20,7 @@ provider node {
 	probe gc__done(node_gc_type type, int flags, void *isolate);
 };
 
+#pragma gousdt fires node:* missing: Node.js contains probes up to version 18, if it was configured with --with-dtrace, as neither Debian's nor nodejs.org's is
 #pragma gousdt when node:net__server__connection a server accepts a connection
 #pragma gousdt when node:net__stream__end a connection ends
 #pragma gousdt when node:http__server__request a server has received the head of an HTTP request

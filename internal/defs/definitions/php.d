@@ -17,9 +17,12 @@ provider php {
 	probe error(char *message, char *filename, int line);
 };
 
+#pragma gousdt fires php:* missing: PHP contains probes if it was configured with --enable-dtrace, as Debian 12's is, and not Debian 13's
 #pragma gousdt fires php:compile__* only with the environment variable USE_ZEND_DTRACE=1
 #pragma gousdt fires php:execute__* only with the environment variable USE_ZEND_DTRACE=1
 #pragma gousdt fires php:function__* only with the environment variable USE_ZEND_DTRACE=1
+
+#pragma gousdt note php:compile__file__entry filename null, or a small number, for files that are included: filename of the end and start.translated name each file
 
 #pragma gousdt time php:request a request is served
 #pragma gousdt time php:compile__file a file is compiled

@@ -17,6 +17,10 @@ provider python {
 #pragma gousdt helper python:function__entry python:line with PyFrame_GetLasti
 #pragma gousdt fires python:function__entry in Python 3.11 only while python:line is attached too (usdttrace does that), or the program has a profile function (sys.setprofile)
 
+#pragma gousdt fires python:*exception* never: exceptions have no probe, and a function that is left by one fires function__return
+#pragma gousdt fires python:*raise* never: exceptions have no probe, and a function that is left by one fires function__return
+#pragma gousdt fires python:* missing: CPython contains probes if it was configured with --with-dtrace, as Debian's, Ubuntu's and Fedora's is, and not that of python.org, pyenv and uv
+
 #pragma gousdt time python:function a function runs; of a generator or coroutine, a part between two of its yields or awaits
 #pragma gousdt time python:gc a garbage collection runs
 #pragma gousdt time python:import__find__load a module is found and executed, with what it imports itself
