@@ -14,6 +14,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -130,6 +131,33 @@ func TestSummarySaysWhichKeysHaveNoRow(t *testing.T) {
 	s.others++
 	qt.Check(t, qt.StringContains(s.text(), "\n1 hits are of the less frequent keys in (other): "+
 		"there are more than 16384 (--max-keys)\n7 hits are in (other) because "))
+}
+
+func TestSummarySaysWhichKeysHaveNoValueInAWorker(t *testing.T) {
+	s := &summary{losses: losses{Losses: trace.Losses{Unreadable: 2}}}
+	for _, test := range []struct {
+		by   []string
+		want string
+	}{
+		{[]string{"user", "activity", "pid"}, "a pointer was null or near it (user, activity: of a process"},
+		{[]string{"application"}, "a pointer was null or near it, or its page"},
+	} {
+		tr := &tracer{prepared: prepared{options: &options{}, targets: &targets{definitions: defs.Builtin()}}}
+		tr.options.patterns = []elfnote.Pattern{elfnote.Exact("postgresql", "query__start")}
+		tr.options.by = test.by
+		s.behind = tr.keysBehindPointers()
+		qt.Check(t, qt.StringContains(s.text(), "\n2 not aggregated: a value or key could not be read: "+test.want))
+	}
+}
+
+// A process that SIGTRAP has ended is named only if it may run what is watched.
+func TestProcessesThatRunNoWatchedFileAreNotNamed(t *testing.T) {
+	for command, want := range map[string]bool{"postgres": true, "a-long-name-of-": true, "python3": true,
+		"php": false, "sh": false} {
+		qt.Check(t, qt.Equals(mayRun(command, map[string]bool{"postgres": true, "a-long-name-of-15": true,
+			"python3.11": true}), want), qt.Commentf("%s", command))
+	}
+	qt.Check(t, qt.IsTrue(mayRun("php", map[string]bool{"libphp.so.8": true})))
 }
 
 func TestSummarySaysHowManyStacksWereCut(t *testing.T) {

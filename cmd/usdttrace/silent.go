@@ -254,11 +254,27 @@ func (t *tracer) warnTraps() {
 		}
 		name := ""
 		if process, err := proc.Find("", pid); err == nil {
+			if len(t.options.files) > 0 && pid != t.options.pid &&
+				!mayRun(process.Command, t.targets.baseNames()) {
+				return
+			}
 			name = " (" + process.Command + ")"
 		}
 		t.messages.WarnOf("processes ended by SIGTRAP", "process %d%s ended by SIGTRAP%s", pid, name,
 			trapped)
 	})
+}
+
+// mayRun reports whether a process that has ended may have run one of some
+// files, by its name: what it had mapped is gone. A library can be in any.
+func mayRun(command string, files map[string]bool) bool {
+	for file := range files {
+		if strings.HasPrefix(file, command) || strings.HasPrefix(command, file) ||
+			strings.Contains(file, ".so") {
+			return true
+		}
+	}
+	return false
 }
 
 // whyCommandSilent is whySilent for a command, which has ended: the kernel's

@@ -46,6 +46,20 @@ type summary struct {
 	failures   bool   // the ends of all failed calls are known
 	self       bool   // own times of calls are asked for
 	slowed     string // which times contain the cost of a probe that is attached for them
+	behind     string // which keys are behind pointers of the program
+}
+
+// keysBehindPointers returns the keys of --by that definitions have behind a
+// pointer of the program.
+func (t *tracer) keysBehindPointers() string {
+	o := t.options
+	patterns := slices.Clip(o.patterns)
+	for _, pair := range o.pairs() {
+		patterns = append(patterns, t.targets.definitions.Patterns(pair)...)
+	}
+	return strings.Join(slices.DeleteFunc(slices.Clone(o.by), func(name string) bool {
+		return !strings.Contains(t.targets.definitions.Key(name, patterns), "->")
+	}), ", ")
 }
 
 // knowsFailures reports whether the ends of all failed calls are known.
@@ -88,7 +102,7 @@ func (s *summary) tooDeep() string {
 func (t *tracer) report(c collected) error {
 	mode, _ := t.options.mode.Resolve() // the session has resolved it
 	s := &summary{mode: mode.String(), took: t.took(), events: c.events, collected: c,
-		self: t.options.self}
+		self: t.options.self, behind: t.keysBehindPointers()}
 	s.failures, s.slowed = t.knowsFailures(), t.targets.slowed()
 	s.sites, s.files = t.targets.watched()
 	if t.latecomers != nil {
@@ -235,7 +249,11 @@ func (s *summary) text() string {
 		exited += ", or that had failed before" + unended
 		unfinished += ", or had failed and ended at another probe (PAIR|PROBE names it)"
 	}
-	unread := "a value or key could not be read: a pointer was null or near it, or " + notInMemory
+	null := "a pointer was null or near it"
+	if s.behind != "" {
+		null += " (" + s.behind + ": of a process that works for no client of its own, as a parallel worker)"
+	}
+	unread := "a value or key could not be read: " + null + ", or " + notInMemory
 	if s.self {
 		unread = "a call inside was left without its end, so that the own time is not known, or " + unread
 	}
