@@ -38,7 +38,7 @@ func holdUntilAlone() {}
 
 func watchExit(int) (func(context.Context), error) { return nil, errors.ErrUnsupported }
 
-func watchTraps(context.Context, func(int)) error { return errors.ErrUnsupported }
+func watchTraps(context.Context, func(int, string)) error { return errors.ErrUnsupported }
 
 func watchPaths(context.Context, []string) <-chan struct{} { return nil }
 

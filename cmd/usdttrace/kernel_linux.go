@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/proc"
 )
 
 // watchPaths returns a channel that gets a value when another file may have
@@ -88,10 +90,13 @@ func copiesMetadata(file *os.File) bool {
 	return true
 }
 
-// watchTraps calls died with each process that is ended by SIGTRAP, until the
-// context ends. The kernel's process connector reports them to the initial
-// network namespace, with CAP_NET_ADMIN. A filter lets nothing else through.
-func watchTraps(ctx context.Context, died func(pid int)) error {
+// watchTraps calls died with each process that is ended by SIGTRAP, and its
+// name, which is "" if it is not known, until the context ends. The kernel's
+// process connector reports them to the initial network namespace, with
+// CAP_NET_ADMIN. A filter lets nothing else through but processes that are
+// about to dump core, as by SIGTRAP: when one has ended, its parent may have
+// reaped it, and its name is gone.
+func watchTraps(ctx context.Context, died func(pid int, command string)) error {
 	// From linux/connector.h and linux/cn_proc.h: a message is a struct
 	// nlmsghdr, a struct cn_msg and a struct proc_event.
 	const (
@@ -101,6 +106,7 @@ func watchTraps(ctx context.Context, died func(pid int)) error {
 		processAt        = eventAt + 20 // process_tgid
 		statusAt         = eventAt + 24 // exit_code
 		exited           = 0x80000000   // PROC_EVENT_EXIT
+		dumps            = 0x40000000   // PROC_EVENT_COREDUMP
 		listen           = 1            // PROC_CN_MCAST_LISTEN
 		signalBits       = 0x7f
 	)
@@ -115,6 +121,7 @@ func watchTraps(ctx context.Context, died func(pid int)) error {
 	}
 	filter := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: eventAt},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: network(dumps), Jt: 4},
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: network(exited), Jf: 4},
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: statusAt},
 		{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: network(signalBits)},
@@ -145,6 +152,7 @@ func watchTraps(ctx context.Context, died func(pid int)) error {
 	context.AfterFunc(ctx, func() { socket.Close() })
 	go func() {
 		last, message := 0, make([]byte, 4096)
+		var dumping proc.Process
 		for {
 			n, err := socket.Read(message)
 			if errors.Is(err, unix.ENOBUFS) { // some were lost
@@ -153,10 +161,17 @@ func watchTraps(ctx context.Context, died func(pid int)) error {
 			if err != nil {
 				return
 			}
-			// Each thread ends so.
-			if pid := int(order.Uint32(message[processAt:])); n > processAt+4 && pid != last {
+			pid := int(order.Uint32(message[processAt:]))
+			switch {
+			case n <= processAt+4:
+			case order.Uint32(message[eventAt:]) == dumps:
+				dumping, _ = proc.Find("", pid)
+			case pid != last: // each thread ends so
 				last = pid
-				died(pid)
+				if dumping.PID != pid {
+					dumping, _ = proc.Find("", pid)
+				}
+				died(pid, dumping.Command)
 			}
 		}
 	}()

@@ -243,7 +243,7 @@ const trapped = ": if it does not end like that untraced, it copies its code tog
 // warnTraps reports watched processes that SIGTRAP ends, until the tracing
 // ends. Without privilege only the command's own end is reported.
 func (t *tracer) warnTraps() {
-	_ = watchTraps(t.ctx, func(pid int) {
+	_ = watchTraps(t.ctx, func(pid int, name string) {
 		switch o := t.options; {
 		case t.command != nil && pid == t.command.pid:
 			return // runCommand says so
@@ -251,14 +251,11 @@ func (t *tracer) warnTraps() {
 			return
 		case o.pid != 0 && !o.follow && pid != o.pid:
 			return
+		case len(o.files) > 0 && pid != o.pid && !mayRun(name, t.targets.baseNames()):
+			return
 		}
-		name := ""
-		if process, err := proc.Find("", pid); err == nil {
-			if len(t.options.files) > 0 && pid != t.options.pid &&
-				!mayRun(process.Command, t.targets.baseNames()) {
-				return
-			}
-			name = " (" + process.Command + ")"
+		if name != "" {
+			name = " (" + name + ")"
 		}
 		t.messages.WarnOf("processes ended by SIGTRAP", "process %d%s ended by SIGTRAP%s", pid, name,
 			trapped)
@@ -269,7 +266,7 @@ func (t *tracer) warnTraps() {
 // files, by its name: what it had mapped is gone. A library can be in any.
 func mayRun(command string, files map[string]bool) bool {
 	for file := range files {
-		if strings.HasPrefix(file, command) || strings.HasPrefix(command, file) ||
+		if command != "" && strings.HasPrefix(file, command) || strings.HasPrefix(command, file) ||
 			strings.Contains(file, ".so") {
 			return true
 		}

@@ -158,6 +158,8 @@ func TestUnseenHitsAreExplained(t *testing.T) {
 			"moved:tick: the command executes other code in the probe's place"))
 		testneeds.NoGuest(t, "the process connector may not be there")
 		watch := watching(t, path, "moved:tick")
+		other := exec.Command("sh", "-c", "kill -TRAP $$")
+		qt.Assert(t, qt.IsNotNil(other.Run()))
 		cmd = exec.Command(path)
 		io := stdinOf(t, cmd)
 		qt.Assert(t, qt.IsNil(cmd.Start()))
@@ -166,7 +168,8 @@ func TestUnseenHitsAreExplained(t *testing.T) {
 		cmd.Wait()
 		watch.await(&watch.stderr, "process "+decimal(cmd.Process.Pid))
 		watch.await(&watch.stderr, "docs/troubleshooting.md#sigtrap")
-		watch.interrupt()
+		qt.Check(t, qt.Not(qt.StringContains(watch.interrupt().stderr,
+			"process "+decimal(other.Process.Pid))))
 	})
 	t.Run("moved code, attached later", func(t *testing.T) {
 		testneeds.Only(t, "the program is linked for it", "amd64", "arm64")
