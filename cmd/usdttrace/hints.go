@@ -719,6 +719,9 @@ func (t *targets) near(err error) {
 func (t *targets) addNearest(file *elfnote.File, patterns []elfnote.Pattern) {
 	if sel, err := usdt.Select(usdt.Target{ELF: file}, patterns...); err != nil {
 		t.near(err)
+		if isNothing(err) {
+			t.addSiblings(file, patterns)
+		}
 	} else {
 		sel.Close()
 	}
@@ -741,7 +744,6 @@ func (t *tracer) addNearest(pid int) {
 	deadline.One(t.ctx, patience, func() {
 		_ = commandline.EachFile(pid, func(pair *procwatch.ProcessFile) {
 			t.targets.addNearest(pair.File.ELF(), t.options.patterns)
-			t.targets.addSiblings(pair.File.ELF(), t.options.patterns)
 		}, nil)
 	}, nil)
 }
