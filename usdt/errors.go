@@ -40,7 +40,7 @@ type SiteError struct {
 }
 
 func (e *SiteError) Error() string {
-	text := e.Err.Error()
+	text := fmt.Sprint(e.Err)
 	if _, malformed := e.Err.(*elffile.NoteError); !malformed { // which names the probe
 		text = fmt.Sprintf("probe %s:%s at %#x: %s", elffile.ShortName(e.Provider),
 			elffile.ShortName(e.Name), e.Location, text)
