@@ -283,7 +283,8 @@ func TestGoProbesInOtherTools(t *testing.T) {
 				qt.Assert(t, qt.IsNil(testprog.AllowLockedMemory()))
 				// Not every system has mounted what it asks for.
 				in = []string{"unshare", "--mount", "sh", "-e", "-c",
-					`mount -t tracefs tracefs /sys/kernel/tracing; exec "$@"`, "sh"}
+					`cd /sys/kernel/tracing; [ -e available_events ] || mount -t tracefs tracefs .; ` +
+						`cd "$OLDPWD"; exec "$@"`, "sh"}
 			}
 			run := func(args ...string) string {
 				args = append(append(in, path), args...)
