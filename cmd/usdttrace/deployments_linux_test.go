@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -246,7 +247,7 @@ func TestDeployer(t *testing.T) {
 			case <-ended:
 				return
 			case <-time.After(time.Millisecond): // nothing tells what is printed
-				if _, err := io.Copy(hits, file); err != nil {
+				if _, err := io.Copy(hits, file); err != nil && !errors.Is(err, os.ErrClosed) {
 					t.Error(err)
 					return
 				}
