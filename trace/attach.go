@@ -272,10 +272,10 @@ func (s *Session) attachSelection(
 	return a, nil
 }
 
-// isUseless reports whether no site can send or aggregate anything.
 // errNoFailure is why a condition on failed may not hold.
 var errNoFailure = errors.New("no probe ends a call that fails (PAIR|PROBE names one)")
 
+// isUseless reports whether no site can send or aggregate anything.
 func (w *work) isUseless() bool { return len(w.wanted) == 0 || w.ends && !w.delivers }
 
 func (a *Attachment) attach(w *work) error {

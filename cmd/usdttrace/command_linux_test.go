@@ -231,6 +231,19 @@ func TestDescendantsAreFollowed(t *testing.T) {
 	qt.Check(t, qt.StringContains(r.stderr, "-f goes with -p PID"))
 }
 
+// startWithPipes starts a command, which ends with the test and its input.
+func startWithPipes(t *testing.T, cmd *exec.Cmd) (stdin io.WriteCloser, stdout io.Reader) {
+	stdin = stdinOf(t, cmd)
+	stdout, err := cmd.StdoutPipe()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(cmd.Start()))
+	t.Cleanup(func() {
+		stdin.Close()
+		cmd.Wait()
+	})
+	return stdin, stdout
+}
+
 // What is attached once a descendant has mapped it is late, as that of a
 // command, and stays attached for the next one that runs it.
 func TestProgramsThatDescendantsExecuteAreLate(t *testing.T) {
@@ -238,14 +251,7 @@ func TestProgramsThatDescendantsExecuteAreLate(t *testing.T) {
 	target := copyOf(t, "target-pie")
 	const commands = "fire three 5\\nquit\\n"
 	cmd := exec.Command("sh", "-c", "while read line; do printf '"+commands+"' | "+target+"; done")
-	stdin := stdinOf(t, cmd)
-	out, err := cmd.StdoutPipe()
-	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(cmd.Start()))
-	defer func() {
-		stdin.Close()
-		cmd.Wait()
-	}()
+	stdin, out := startWithPipes(t, cmd)
 	r := watching(t, "--json", "-f", "-p", decimal(cmd.Process.Pid), "gousdt_test:three")
 	answers := bufio.NewScanner(out)
 	run := func() {
@@ -275,17 +281,10 @@ func TestDescendantsThatAreNotWatchedAreTold(t *testing.T) {
 	target := copyOf(t, "target-pie")
 	// The launcher has no probes of its own: name the file of its child.
 	cmd := exec.Command(program, "run", target)
-	stdin := stdinOf(t, cmd)
-	out, err := cmd.StdoutPipe()
-	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(cmd.Start()))
-	defer func() {
-		stdin.Close()
-		cmd.Wait()
-	}()
+	stdin, out := startWithPipes(t, cmd)
 	io.WriteString(stdin, "fire three 1\n")
 	answer := make([]byte, 64)
-	_, err = out.Read(answer) // it runs
+	_, err := out.Read(answer) // it runs
 	qt.Assert(t, qt.IsNil(err))
 	r := watching(t, "-p", decimal(cmd.Process.Pid), target, "gousdt_test:three")
 	result := r.interrupt()

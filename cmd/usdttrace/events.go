@@ -56,7 +56,7 @@ type textPrinter struct {
 // siteText is the text that all hits of a site have in common. Looking
 // arguments up at each hit took a quarter of the time of printing it.
 type siteText struct {
-	name      string // of its probe or calls, as it may be printed
+	name      string // of its probe, as it may be printed
 	arguments []siteArgument
 }
 
@@ -85,10 +85,9 @@ func (p *textPrinter) event(e *trace.Event) {
 		b = p.header(b, "", "PROBE", p.probe)
 	}
 	site := p.site(e.Site)
-	name := site.rendered(func() string { return probeName(e.Site) })
-	b = p.hit(b, e, "", name)
+	b = p.hit(b, e, "", site.name)
 	if len(e.Args) > 0 {
-		b = pad(b, p.probe-terminal.Columns(name))
+		b = pad(b, p.probe-terminal.Columns(site.name))
 		b = append(b, ' ')
 	}
 	b = p.arguments(b, e, func(int) bool { return true })
@@ -124,7 +123,9 @@ func (p *textPrinter) hit(b []byte, e *trace.Event, duration, name string) []byt
 }
 
 func (p *textPrinter) site(site *trace.Site) *siteText {
-	return remember(&p.known, site, func() *siteText { return &siteText{} })
+	return remember(&p.known, site, func() *siteText {
+		return &siteText{name: terminal.Escape(probeName(site))}
+	})
 }
 
 // textThread is the columns of a thread, which often has event after event.
@@ -150,14 +151,6 @@ func (t *textThread) of(e *trace.Event, narrow bool) []byte {
 		t.text = append(pad(t.text, commandWidth-terminal.Columns(command)), "  "...)
 	}
 	return t.text
-}
-
-// rendered returns the name of a site's probe or calls as it may be printed.
-func (s *siteText) rendered(name func() string) string {
-	if s.name == "" {
-		s.name = terminal.Escape(name())
-	}
-	return s.name
 }
 
 // of returns what all hits of a site have in common of their arguments. A call
