@@ -148,7 +148,7 @@ setup-root:
 # All tests of all modules, once: of this one under the race detector, of others
 # in make test-race. In .ci/run those that attach nothing run beside the others,
 # which wait for the kernel.
-computing := bench bench/coverage tools
+computing := tools/bench tools/bench/coverage tools
 .PHONY: test-all test-attaching test-computing
 test-all: test-attaching test-computing
 test-attaching test-computing: export CI := true
@@ -250,7 +250,7 @@ lint:
 		if [ -n "$$unformatted" ]; then echo "not formatted: $$unformatted" >&2; exit 1; fi
 	# -e: tests of the profiler and of tetragon need modules that no proxy has.
 	set -e; for module in $(modules); do \
-		case $$module in profiler|bench/coverage) lenient=-e;; *) lenient=;; esac; \
+		case $$module in profiler|tools/bench/coverage) lenient=-e;; *) lenient=;; esac; \
 		(cd $$module && $(GO) mod tidy $$lenient -diff && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...); \
 	done
 	$(tool) ./lint ..
@@ -306,7 +306,7 @@ release: dist-files
 	GOBIN=$(CURDIR)/dist-files/bin $(GO) install $(SBOM)
 	cp internal/setup/sbom dist-files/bin
 	PATH=$(CURDIR)/dist-files/bin:$$PATH \
-		$(GO) run $(GORELEASER) release --clean --parallelism 1 $(RELEASE_FLAGS)
+		$(GO) run $(GORELEASER) release -f internal/setup/goreleaser.yaml --clean --parallelism 1 $(RELEASE_FLAGS)
 release-snapshot: RELEASE_FLAGS += --snapshot
 release-snapshot: release
 
@@ -404,11 +404,11 @@ clean:
 # Measures this module and its peers, as root, and rewrites docs/measurements.md.
 .PHONY: bench bench-smoke
 bench:
-	$(MAKE) -C bench
+	$(MAKE) -C tools/bench
 
 # Every row once, as root: what they show is no measurement.
 bench-smoke:
 	internal/setup/install bench
-	$(MAKE) -C bench smoke
+	$(MAKE) -C tools/bench smoke
 
-include kernels/kernels.mk
+include internal/kernels/kernels.mk

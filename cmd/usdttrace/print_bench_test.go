@@ -13,8 +13,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// BenchmarkPrint prints what bench/print.go has printed: an event of three
-// arguments.
+// BenchmarkPrint prints what tools/bench/print.go has printed: an event of
+// three arguments.
 func BenchmarkPrint(b *testing.B) {
 	site := &trace.Site{File: "/tmp/gousdt-bench/target", Site: usdt.Site{Site: elfnote.Site{
 		Provider: "bench", Name: "three_0", Location: 0x401234,

@@ -18,7 +18,7 @@ import (
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver"
 )
 
-const deployments = "../../deploy"
+const deployments = "../deploy"
 
 // manifests returns the documents of a file.
 func manifests(t *testing.T, file string) []map[string]any {

@@ -142,7 +142,7 @@ func (s *source) itemSites(i item) (sites int) {
 	return sites
 }
 
-// neededCapabilities are those that deploy/kubernetes gives.
+// neededCapabilities are those that otelcol/deploy/kubernetes gives.
 var neededCapabilities = map[string]int{
 	"CAP_DAC_READ_SEARCH": unix.CAP_DAC_READ_SEARCH,
 	"CAP_SYS_PTRACE":      unix.CAP_SYS_PTRACE,

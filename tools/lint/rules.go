@@ -190,7 +190,7 @@ var inline = regexp.MustCompile("`[^`]*`|<!--.*?-->|\"[^\"]*\"")
 
 // mayCallSkip lists the directories whose files may skip a test themselves: the
 // package of the policy, and benchmarks: some make no sense on some machines.
-var mayCallSkip = []string{"internal/testneeds/", "bench/"}
+var mayCallSkip = []string{"internal/testneeds/", "tools/bench/"}
 
 // skips finds tests that are skipped by other means than package testneeds: by
 // a method of a variable called t, b or tb, as a *testing.T is.
@@ -259,8 +259,7 @@ const (
 // fields: an embedded type is one. A branch is an if, a loop, a case, or a part
 // of a condition. Tests, benchmarks and tools may be as large as they like.
 func (f *file) large() (problems []string) {
-	if strings.HasSuffix(f.name, "_test.go") || strings.HasPrefix(f.name, "bench/") ||
-		strings.HasPrefix(f.name, "tools/") {
+	if strings.HasSuffix(f.name, "_test.go") || strings.HasPrefix(f.name, "tools/") {
 		return nil
 	}
 	for _, of := range f.syntax.Decls {

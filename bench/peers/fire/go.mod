@@ -1,9 +1,0 @@
-module github.com/gousdt/gousdt/bench/peers/fire
-
-go 1.25.0
-
-tool github.com/gousdt/gousdt/sdt
-
-require github.com/gousdt/gousdt/sdt v0.0.0 // indirect
-
-replace github.com/gousdt/gousdt/sdt => ../../../sdt
