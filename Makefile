@@ -36,6 +36,8 @@
 #   make release-dry-run VERSION=v0.1.0      all of a release but its publication
 #   make otelcol    a Collector with the receiver, as otelcol/build/otelcol-usdt
 #   make test-releases       PostgreSQL 17 and 18, with the tests of the system's
+#   make test-selftest       Linux' own test of libbpf's side, with this module in
+#                   libbpf's place
 #   make test-otelcol        runs it with PostgreSQL and Prometheus
 #   make test-profiler-newest  the profiler's tests with the newest OpenTelemetry
 #                   eBPF profiler
@@ -172,6 +174,15 @@ test-releases:
 		GOUSDT_RELEASE=$${release%/} $(test) cmd -count=1 -timeout 40m ./usdttrace; \
 	done
 
+# As root, on x86-64.
+.PHONY: test-selftest
+test-selftest: export CI := true
+test-selftest:
+	internal/setup/install test-selftest
+	internal/setup/newest-packages
+	internal/setup/kernel-selftest testdata/build/selftest
+	$(test) . -count=1 -tags selftest ./usdt/libbpf
+
 # An int of 32 bits, which lengths in a file overflow.
 .PHONY: test-narrow
 test-narrow:
@@ -190,7 +201,7 @@ test-race: setup tracefs
 .PHONY: nightly
 nightly:
 	set -e; for goal in test-race test-faults test-soak test-hostile transcripts \
-		test-releases test-otelcol test-profiler-newest bench-smoke test-kernels fuzz; do \
+		test-releases test-selftest test-otelcol test-profiler-newest bench-smoke test-kernels fuzz; do \
 		$(MAKE) --no-print-directory $$goal; \
 	done
 
