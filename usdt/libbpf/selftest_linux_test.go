@@ -75,7 +75,8 @@ func runSelftest(t *testing.T, program string) {
 	qt.Check(t, qt.IsNil(cmd.Wait()))
 	qt.Check(t, qt.HasLen(s.objects, 0))
 	var failed []string
-	for _, match := range regexp.MustCompile(`(?m)^FAIL (\S+): .*`).FindAllStringSubmatch(out.String(), -1) {
+	failure := regexp.MustCompile(`(?m)^FAIL (\S+): .*`)
+	for _, match := range failure.FindAllStringSubmatch(out.String(), -1) {
 		if failed = append(failed, match[1]); !slices.Contains(differences, match[1]) {
 			t.Error(match[0])
 		}
@@ -135,7 +136,8 @@ func (s *selftest) answer(request []string) (answer string, err error) {
 				names = append(names, name)
 			}
 		}
-		links, err := libbpf.AttachSections(object.manager, object.spec, object.collection, usdt.Target{}, nil)
+		links, err := libbpf.AttachSections(object.manager, object.spec, object.collection,
+			usdt.Target{}, nil)
 		if err == nil && len(links) != len(names) {
 			err = fmt.Errorf("%d links for %q", len(links), names)
 		}
