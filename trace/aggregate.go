@@ -43,16 +43,17 @@ type Aggregation struct {
 	// measurement.
 	Latency *Latency
 
-	// By are the keys. There is a row for each combination of their values. A
-	// key is a term such as "arg0", "str(arg0)" (at most 64 bytes if it gives
-	// no limit, or 128 with Normalize if there is room), "calls(arg0)" (the
-	// texts at the starts of the calls around a call and of its own:
-	// "main;sell;price"), "comm", "pid", "tid", "uid", "gid", "cpu", "cgroup",
-	// "container" (see SessionOptions.Containers), "probe", "provider", "site",
-	// "cookie" or "stack" (the user stack, and the process that its addresses
-	// belong to). There can be 16 keys, of 320 bytes together. The name of an
-	// argument that is a text by SessionOptions.Definitions stands for the
-	// text. It is an error if the name is a text of only some of the Probes.
+	// By are the keys. There is a row for each combination of their values;
+	// equal integers are one, with a sign only if they are negative. A key is a
+	// term such as "arg0", "str(arg0)" (at most 64 bytes if it gives no limit,
+	// or 128 with Normalize if there is room), "calls(arg0)" (the texts at the
+	// starts of the calls around a call and of its own: "main;sell;price"),
+	// "comm", "pid", "tid", "uid", "gid", "cpu", "cgroup", "container" (see
+	// SessionOptions.Containers), "probe", "provider", "site", "cookie" or
+	// "stack" (the user stack, and the process that its addresses belong to).
+	// There can be 16 keys, of 320 bytes together. The name of an argument that
+	// is a text by SessionOptions.Definitions stands for the text. It is an
+	// error if the name is a text of only some of the Probes.
 	By []string
 
 	// Where is a condition like SessionOptions.Filter, for this aggregation

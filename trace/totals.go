@@ -37,7 +37,7 @@ func index(key []byte) int { return int(binary.NativeEndian.Uint32(key[len(key)-
 // totalOf returns the total that a key's hits are added to. known has those of
 // this round where several keys of the kernel are one row.
 func (a *aggregation) totalOf(key []byte, known map[string]*total) *total {
-	key = a.wholeTexts(key[:len(key)-4]) // all but the index
+	key = a.oneKey(key[:len(key)-4]) // all but the index
 	if a.totals.rows == nil {
 		a.totals.rows = make(map[string]*total)
 	}
@@ -184,18 +184,37 @@ func (a *aggregation) addTo(t *total, index int, added sums) {
 	}
 }
 
-// wholeTexts returns a key whose texts were not cut within a character: so
-// texts share a row that are shown as equal.
-func (a *aggregation) wholeTexts(key []byte) []byte {
+// oneKey returns the key of all hits that are shown with equal keys: its texts
+// were not cut within a character, and its integers have a sign only if they
+// are negative, because the sites of a probe encode them as the compiler likes.
+func (a *aggregation) oneKey(key []byte) []byte {
 	isOwn := false
+	change := func() {
+		if !isOwn {
+			key, isOwn = bytes.Clone(key), true
+		}
+	}
 	for _, p := range a.texts {
 		text, cut := bpfgen.KeyText(key[p.Offset:], p.Size)
 		if whole := wholeText(text); cut && len(whole) < len(text) {
-			if !isOwn {
-				key, isOwn = bytes.Clone(key), true
-			}
+			change()
 			bpfgen.SetKeyText(key[p.Offset:], p.Size, len(whole))
 		}
+	}
+	classes := binary.NativeEndian.Uint32(key[len(key)-4:])
+	if classes == 0 {
+		return key // as most
+	}
+	parts, _ := a.KeyLayout()
+	for i, p := range parts {
+		negative := int64(binary.NativeEndian.Uint64(key[p.Offset:])) < 0
+		if bpfgen.KeyClass(classes, i) == bpfgen.ClassSigned && !negative {
+			change()
+			classes ^= uint32(bpfgen.ClassSigned) << (2 * i)
+		}
+	}
+	if isOwn {
+		binary.NativeEndian.PutUint32(key[len(key)-4:], classes)
 	}
 	return key
 }

@@ -4,6 +4,7 @@ package trace
 
 import (
 	"encoding/binary"
+	"fmt"
 	"maps"
 	"math"
 	"math/big"
@@ -284,4 +285,37 @@ func TestSnapshotMerge(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(counts, []uint64{1, 2, 9, 1}))
 	qt.Check(t, qt.Equals(after.Rows[1].Count, 9))
 	qt.Check(t, qt.Equals(before.Rows[0].buckets.Counts[1], 0), qt.Commentf("it stays as it was"))
+}
+
+// Sites of one probe may encode the same number with a sign and without.
+func TestEqualNumbersAreOneKey(t *testing.T) {
+	same := func(_, text string) string { return text }
+	for _, normalize := range []func(_, text string) string{nil, same} {
+		a := &aggregation{names: []string{"pid", "arg0"}, maxKeys: 10, normalize: normalize}
+		a.Keys = []expr.Term{{Source: expr.PID}, {Source: expr.Argument}}
+		for _, hit := range []struct {
+			number uint64
+			class  bpfgen.Class
+		}{
+			{7, bpfgen.ClassUnsigned}, {7, bpfgen.ClassSigned},
+			{0, bpfgen.ClassSigned}, {0, bpfgen.ClassUnsigned},
+			{math.MaxUint32, bpfgen.ClassUnsigned}, {math.MaxUint64, bpfgen.ClassSigned},
+			{math.MaxUint64, bpfgen.ClassUnsigned}, {math.Float64bits(7), bpfgen.ClassFloat64},
+		} {
+			key := binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(nil, 17), hit.number)
+			key = binary.NativeEndian.AppendUint32(key, uint32(hit.class)<<2)
+			a.totalOf(binary.NativeEndian.AppendUint32(key, 0), make(map[string]*total)).Count++
+		}
+		counts := make(map[string]uint64)
+		for _, row := range a.snapshot().Rows {
+			key := row.Keys[1]
+			counts[fmt.Sprint(key.Kind(), " ", key)] += row.Count
+		}
+		qt.Check(t, qt.DeepEquals(counts, map[string]uint64{
+			fmt.Sprint(Unsigned, " 7"): 2, fmt.Sprint(Unsigned, " 0"): 2, fmt.Sprint(Signed, " -1"): 1,
+			fmt.Sprint(Unsigned, " 4294967295"): 1, fmt.Sprint(Float, " 7"): 1,
+			fmt.Sprint(Unsigned, " 18446744073709551615"): 1,
+		}))
+		qt.Check(t, qt.HasLen(a.totals.rows, 6))
+	}
 }
