@@ -236,7 +236,18 @@ func TestPresetOfPostgreSQL(t *testing.T) {
 	}
 	b.Query("BEGIN "+comment("01"), "COMMIT")
 	b.Query("BEGIN "+comment("00"), "ROLLBACK")
+	b.Query("CREATE TABLE grown AS SELECT repeat('x', 100) FROM generate_series(1, 200000)")
 	end()
+
+	reads := int64(0)
+	points(s.metrics.AllMetrics(), "postgresql.block.reads",
+		func(_ pmetric.ResourceMetrics, m pmetric.Metric) {
+			for _, p := range m.Sum().DataPoints().All() {
+				reads += p.IntValue()
+			}
+		})
+	qt.Check(t, qt.IsTrue(0 < reads && reads < 1000),
+		qt.Commentf("%d with 3000 blocks that were added", reads))
 
 	counts := make(map[string]uint64)
 	var buckets uint64
