@@ -252,7 +252,7 @@ func newPrinter(t *tracer) printer {
 	}
 	p := &textPrinter{tracer: t, out: t.out}
 	if t.options.csv {
-		return &csvPrinter{textPrinter: p}
+		return &csvPrinter{textPrinter: p, onTerminal: t.file == nil && terminal.IsTerminal(t.stdout)}
 	}
 	if t.file == nil && terminal.IsTerminal(t.stdout) {
 		p.screen = t.stdout

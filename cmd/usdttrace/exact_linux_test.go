@@ -392,6 +392,13 @@ func TestTablesAsCSV(t *testing.T) {
 	}
 	qt.Check(t, qt.DeepEquals(lines[6][3:8], []string{"true", "", "", "3", ""}))
 	qt.Check(t, qt.DeepEquals(lines[7][3:9], []string{"false", "", "17", "4", "-10", "-2.5"}))
+	for _, isTerminal := range []bool{false, true} { // which must not be given control characters
+		out.Reset()
+		p.(*csvPrinter).onTerminal = isTerminal
+		p.rows(count, &trace.Snapshot{By: s.By, Rows: []trace.Row{{Keys: []trace.Value{trace.ValueOf("\x1b[3Jä")}}}})
+		qt.Check(t, qt.Equals(strings.Contains(out.String(), "\x1b"), !isTerminal))
+		qt.Check(t, qt.Equals(strings.Contains(out.String(), `\x1b[3Jä`), isTerminal))
+	}
 	_, err = parseCommandLine([]string{"-a", "--csv", "p:n"})
 	qt.Check(t, qt.ErrorMatches(err, "--csv is for tables: .*"))
 }

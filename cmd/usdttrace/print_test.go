@@ -148,6 +148,8 @@ func TestSummarySaysWhichKeysHaveNoValueInAWorker(t *testing.T) {
 		s.behind = tr.keysBehindPointers()
 		qt.Check(t, qt.StringContains(s.text(), "\n2 not aggregated: a value or key could not be read: "+test.want))
 	}
+	s.float = true
+	qt.Check(t, qt.StringContains(s.text(), "\n2 not aggregated: a float was infinite or no number, or a value"))
 }
 
 // A process that SIGTRAP has ended is named only if it may run what is watched.

@@ -45,6 +45,7 @@ type summary struct {
 	costs      *costs // nil unless asked for
 	failures   bool   // the ends of all failed calls are known
 	self       bool   // own times of calls are asked for
+	float      bool   // floats are added up
 	slowed     string // which times contain the cost of a probe that is attached for them
 	behind     string // which keys are behind pointers of the program
 }
@@ -103,7 +104,7 @@ func (t *tracer) report(c collected) error {
 	mode, _ := t.options.mode.Resolve() // the session has resolved it
 	s := &summary{mode: mode.String(), took: t.took(), events: c.events, collected: c,
 		self: t.options.self, behind: t.keysBehindPointers()}
-	s.failures, s.slowed = t.knowsFailures(), t.targets.slowed()
+	s.failures, s.slowed, s.float = t.knowsFailures(), t.targets.slowed(), t.options.sumIsFloat
 	s.sites, s.files = t.targets.watched()
 	if t.latecomers != nil {
 		var complete bool
@@ -254,6 +255,9 @@ func (s *summary) text() string {
 		null += " (" + s.behind + ": of a process that works for no client of its own, as a parallel worker)"
 	}
 	unread := "a value or key could not be read: " + null + ", or " + notInMemory
+	if s.float {
+		unread = "a float was infinite or no number, or " + unread
+	}
 	if s.self {
 		unread = "a call inside was left without its end, so that the own time is not known, or " + unread
 	}

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/DataDog/go-sqllexer"
@@ -660,7 +661,8 @@ func bound(v trace.Value, high, isDuration, isExponential bool) string {
 // a run have the same columns.
 type csvPrinter struct {
 	*textPrinter
-	keys []string // nil before the first table
+	keys       []string // nil before the first table
+	onTerminal bool     // which must not be given what the traced program chooses
 }
 
 func (p *csvPrinter) rows(a *aggregation, s *trace.Snapshot) {
@@ -715,7 +717,8 @@ func (p *csvPrinter) keyText(s *trace.Snapshot, row *trace.Row, i int) string {
 	key := row.Keys[i]
 	data, _ := key.Data()
 	switch {
-	case key.Kind() == trace.Text && utf8.Valid(data) && !bytes.ContainsRune(data, 0):
+	case key.Kind() == trace.Text && utf8.Valid(data) && !bytes.ContainsRune(data, 0) &&
+		!(p.onTerminal && bytes.ContainsFunc(data, unicode.IsControl)):
 		return string(data)
 	case row.Site != nil && s.By[i] == "site":
 		return p.keyCell(s, row, i).Text
