@@ -124,6 +124,52 @@ func TestCallsAreKnown(t *testing.T) {
 	}
 }
 
+// Calls that have ended inside one of another coroutine take no room for those
+// that go on.
+func TestEndedCallsOfCoroutinesMakeRoom(t *testing.T) {
+	testprog.RequireBPF(t)
+	testneeds.Only(t, "frames are known", "amd64", "arm64", "riscv64", "s390x")
+	path := compileProgram(t, `
+#include <stdio.h>
+#include <sys/sdt.h>
+#include <ucontext.h>
+static ucontext_t high, low;
+static char stacks[2][1 << 17];
+__attribute__((noinline)) static void f(int id, int depth, ucontext_t *from, ucontext_t *to)
+{
+	DTRACE_PROBE1(coroutines, q__start, id);
+	if (depth > 0)
+		f(id + 1, depth - 1, from, to);
+	else
+		swapcontext(from, to);
+	DTRACE_PROBE1(coroutines, q__done, id);
+	printf("%d ", id);
+}
+static void below(void) { for (int i = 0;; i++) { f(100 * i, 19, &low, &high); swapcontext(&low, &high); } }
+int main(void)
+{
+	getcontext(&low);
+	low.uc_stack.ss_sp = stacks[0];
+	low.uc_stack.ss_size = sizeof(stacks[0]);
+	makecontext(&low, below, 0);
+	for (int i = 0; i < 5; i++) {
+		swapcontext(&high, &low); /* twenty calls of the other coroutine begin, */
+		f(100 * i + 99, 0, &high, &low); /* and end inside this one */
+		swapcontext(&high, &low);
+		f(100 * i + 98, 0, &high, &low);
+	}
+	return 0;
+}`, "gcc", "-O1")
+	s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{
+		Spans: []trace.Latency{{Pair: "coroutines:q"}}}})
+	attach(t, s, usdt.Target{Path: path}, "coroutines:*", nil)
+	said, measured := calls(t, s, path)
+	qt.Check(t, qt.DeepEquals(measured, said))
+	losses, err := s.Losses()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(losses, trace.Losses{}))
+}
+
 // randomProgram returns a program whose functions call each other, and leave
 // each other by returns and by exceptions or long jumps, at random.
 func randomProgram(random *rand.Rand, cplusplus bool) string {

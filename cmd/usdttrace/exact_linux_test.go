@@ -395,7 +395,8 @@ func TestTablesAsCSV(t *testing.T) {
 	for _, isTerminal := range []bool{false, true} { // which must not be given control characters
 		out.Reset()
 		p.(*csvPrinter).onTerminal = isTerminal
-		p.rows(count, &trace.Snapshot{By: s.By, Rows: []trace.Row{{Keys: []trace.Value{trace.ValueOf("\x1b[3Jä")}}}})
+		row := trace.Row{Keys: []trace.Value{trace.ValueOf("\x1b[3Jä")}}
+		p.rows(count, &trace.Snapshot{By: s.By, Rows: []trace.Row{row}})
 		qt.Check(t, qt.Equals(strings.Contains(out.String(), "\x1b"), !isTerminal))
 		qt.Check(t, qt.Equals(strings.Contains(out.String(), `\x1b[3Jä`), isTerminal))
 	}

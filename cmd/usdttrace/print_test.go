@@ -133,6 +133,13 @@ func TestSummarySaysWhichKeysHaveNoRow(t *testing.T) {
 		"there are more than 16384 (--max-keys)\n7 hits are in (other) because "))
 }
 
+func TestSummarySaysWhichCallsMayBeOfCoroutines(t *testing.T) {
+	s := &summary{losses: losses{Losses: trace.Losses{Left: 32, Unmatched: 33}}}
+	qt.Check(t, qt.StringContains(s.text(), "\nabout as many calls were left as ends have no start: "))
+	s.losses.Unmatched = 3 // had begun before
+	qt.Check(t, qt.Not(qt.StringContains(s.text(), "coroutines")))
+}
+
 func TestSummarySaysWhichKeysHaveNoValueInAWorker(t *testing.T) {
 	s := &summary{losses: losses{Losses: trace.Losses{Unreadable: 2}}}
 	for _, test := range []struct {

@@ -99,6 +99,17 @@ func (s *summary) tooDeep() string {
 		"the start of an outer one is not kept then", deep, kept)
 }
 
+// inCoroutines says that calls that were left may have been of coroutines.
+func (s *summary) inCoroutines() string {
+	left, ends := s.losses.Left, s.losses.Unmatched
+	less, more := min(left, ends), max(left, ends)
+	if less < 8 || more-less > more/8 || s.losses.Mismatch != "" {
+		return ""
+	}
+	return "about as many calls were left as ends have no start: they may be calls of coroutines, in " +
+		"threads where more than 30 go on: not all starts are kept then"
+}
+
 // report prints what has not been printed, and the summary.
 func (t *tracer) report(c collected) error {
 	mode, _ := t.options.mode.Resolve() // the session has resolved it
@@ -291,7 +302,8 @@ func (s *summary) text() string {
 			text += fmt.Sprintf("%d %s\n", loss.n, loss.what)
 		}
 	}
-	for _, doubt := range []string{s.losses.mismatch(), s.losses.guessed(), s.tooDeep(), s.slowed} {
+	for _, doubt := range []string{s.losses.mismatch(), s.losses.guessed(), s.tooDeep(), s.inCoroutines(),
+		s.slowed} {
 		if doubt != "" {
 			text += doubt + "\n"
 		}

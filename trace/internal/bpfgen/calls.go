@@ -751,6 +751,20 @@ func (b *builder) leave(c *call) {
 	b.Place(looked)
 	b.Aside(over, checked, func() {
 		b.Emit(asm.Sub.Imm(r1, 1), asm.Sub.Imm(r2, 1))
+		if framed { // others may have ended inside it, as calls of coroutines do
+			next, last := b.Label(), b.Label()
+			b.JumpIfImm(asm.JGT, r2, uint64(c.depth()), r3, looked) // never: see searchCalls
+			b.Place(next)
+			b.JumpIfImm(asm.JLT, r2, 1, r3, last)
+			b.Emit(asm.Sub.Imm(r1, 1))
+			b.callAt(c, r4)
+			b.Emit(load(r0, r4, callFrame), asm.Sub.Imm(r2, 1))
+			b.JumpIfImm(asm.JEq, r0, callLeft, r3, next)
+			b.Emit(asm.Add.Imm(r1, 1), asm.Add.Imm(r2, 1))
+			b.Place(last)
+			b.Emit(storeN(r7, callsFound, r1, asm.Word), storeN(r7, callsOutside, r2, asm.Word),
+				loadN(r1, r7, callsFound, asm.Word), loadN(r2, r7, callsOutside, asm.Word))
+		}
 		innermost()
 	})
 	if !framed {
