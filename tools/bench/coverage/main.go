@@ -9,10 +9,11 @@
 //	make -C tools/bench coverage                 writes the table in docs/comparison.md
 //	make -C tools/bench coverage OTHERS=DIR      the same, with the drivers in DIR
 //
-// Projects that the module proxy serves are built in. Each other is a driver,
-// an executable of the project's name in DIR: it reads a path from each line of
-// standard input and answers with a line of JSON, see reply. With -version it
-// prints its project's version. Without a driver the table says "not run".
+// tetragon's small package is built in. Each other project has a driver, an
+// executable of its name in DIR: it reads a path from each line of standard
+// input and answers with a line of JSON, see reply. With -version it prints its
+// project's version. Without a driver the table says "not run". The script
+// others builds the drivers in testdata.
 package main
 
 import (
