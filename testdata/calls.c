@@ -3,7 +3,7 @@
 /*
  * Calls whose true times are known. Each line on standard input names a scenario,
  * "nested", "recursive", "thrown", "crossed", "deep", "threads", "failed", "statements",
- * "interleaved" or "elsewhere". It is answered by a line for each call that has ended,
+ * "interleaved", "elsewhere", "swapped" or "chained". It is answered by a line for each call that has ended,
  * in the order in which they ended:
  *
  *     call NAME ID THREAD LOW HIGH
@@ -337,6 +337,31 @@ ONCE static void end_calls(long calls)
 		DTRACE_PROBE1(gousdt_calls, loop__done, (int)i);
 }
 
+static pthread_barrier_t both;
+static long swapped_ids[2];
+
+/* In each fifth round, two threads end each other's calls. */
+ONCE static void *swap_calls(void *thread)
+{
+	for (long round = 0, me = (long)thread; round < 40; round++) {
+		swapped_ids[me] = 1000 + 2 * round + me;
+		DTRACE_PROBE1(gousdt_calls, loop__start, swapped_ids[me]);
+		pthread_barrier_wait(&both);
+		DTRACE_PROBE1(gousdt_calls, loop__done, (int)swapped_ids[round % 5 ? me : !me]);
+		pthread_barrier_wait(&both);
+	}
+	return 0;
+}
+
+/* A call ends with what the next one starts with, as with positions in a file. */
+ONCE static void chained(long calls)
+{
+	for (long i = 0; i < calls; i++) {
+		DTRACE_PROBE1(gousdt_calls, loop__start, i);
+		DTRACE_PROBE1(gousdt_calls, loop__done, (int)i + 1);
+	}
+}
+
 static void run(const char *scenario)
 {
 	pthread_t threads[THREADS];
@@ -368,6 +393,14 @@ static void run(const char *scenario)
 		if (!pthread_create(&threads[0], 0, start_calls, (void *)40L))
 			pthread_join(threads[0], 0);
 		end_calls(40);
+	} else if (!strcmp(scenario, "swapped")) {
+		pthread_barrier_init(&both, 0, 2);
+		if (!pthread_create(&threads[0], 0, swap_calls, (void *)1L)) {
+			swap_calls((void *)0L);
+			pthread_join(threads[0], 0);
+		}
+	} else if (!strcmp(scenario, "chained")) {
+		chained(40);
 	} else if (!strcmp(scenario, "threads")) {
 		while (started < THREADS && !pthread_create(&threads[started], 0, run_thread, 0))
 			started++;

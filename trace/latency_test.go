@@ -363,6 +363,8 @@ func TestMismatchesAreSeen(t *testing.T) {
 		ended                     uint64 // by the argument
 	}{
 		{"interleaved", "gousdt_calls:loop: start and end differ in arg0 in 40 of 40 calls", "arg0", 40},
+		{"swapped", "gousdt_calls:loop: start and end differ in arg0 in 16 of 80 calls", "arg0", 80},
+		{"chained", "", "", 0},
 		{"elsewhere", "about as many starts have no end as ends have no start: " +
 			"calls may end on another thread, or in another process, than they start on", "arg0", 40},
 	} {

@@ -30,24 +30,66 @@ type comparison struct {
 
 // seen is what was seen of the calls of a pair.
 type seen struct {
-	ended, differ   uint64 // calls, and those in which the argument differed
-	sampled, others int    // of the last ones, and those that had the value of an earlier start
-	many            bool   // so many calls of a thread have ended that no more were looked at
+	ended, differ uint64 // calls, and those in which the argument differed
+	many          bool   // so many calls of a thread have ended that no more were looked at
+	last          []differing
 }
 
-func (s *seen) add(c bpfgen.Compared) {
+// differing is a call in which the argument differed. Values are a process's
+// own.
+type differing struct {
+	bpfgen.Differing
+	process int
+}
+
+// maxDiffering is how many calls of a pair are kept.
+const maxDiffering = 1 << 12
+
+func (s *seen) add(process int, c bpfgen.Compared) {
 	s.ended += uint64(c.Ended)
 	s.differ += uint64(c.Differ)
-	s.sampled += len(c.Last)
 	s.many = s.many || c.Ended >= bpfgen.MaxCompared
-	earlier := make(map[uint32]bool)
-	for _, value := range c.Last {
-		if earlier[value[1]] {
-			s.others++
-			delete(earlier, value[1])
-		}
-		earlier[value[0]] = true
+	for _, call := range c.Last[:min(len(c.Last), maxDiffering-len(s.last))] {
+		s.last = append(s.last, differing{call, process})
 	}
+}
+
+// others returns how many ends had the value of another call's start before
+// them, in any thread, and in how many of these no other call had it.
+func (s *seen) others() (others, unique int) {
+	type value struct {
+		process int
+		of      uint32
+	}
+	starts, ends := make(map[value][]uint64), make(map[value]int) // when they began; how many
+	for _, call := range s.last {
+		start, end := value{call.process, call.Start}, value{call.process, call.End}
+		starts[start] = append(starts[start], call.Began)
+		ends[end]++
+	}
+	slices.SortFunc(s.last, func(a, b differing) int { return cmp.Compare(a.Ended, b.Ended) })
+	for _, call := range s.last {
+		end := value{call.process, call.End}
+		of := starts[end]
+		i := slices.IndexFunc(of, func(began uint64) bool { return began < call.Ended })
+		if i < 0 {
+			continue
+		}
+		if others++; len(of) == 1 && ends[end] == 1 {
+			unique++
+		}
+		starts[end] = slices.Delete(of, i, i+1)
+	}
+	return others, unique
+}
+
+// isWrong reports whether starts and ends do not belong together. A value that
+// one call starts with and another ends with tells that of any share of the
+// calls; values that come again, or a name, of nearly all.
+func (c *comparison) isWrong(s *seen) bool {
+	others, unique := s.others()
+	some, most := max(2, len(s.last)/3), s.differ >= few && s.differ >= s.ended-s.ended/10
+	return unique >= some || others >= some && (most || c.isID) || most && c.isID
 }
 
 // compare keeps what the calls of a pair have in common.
@@ -76,12 +118,10 @@ func (o *openCalls) mismatch(l *Losses) (text, match string) {
 	var all seen
 	for _, number := range slices.Sorted(maps.Keys(o.compared)) {
 		c := o.compared[number]
-		of := seen{c.past.ended + c.now.ended, c.past.differ + c.now.differ, c.past.sampled + c.now.sampled,
-			c.past.others + c.now.others, c.past.many || c.now.many}
+		of := seen{c.past.ended + c.now.ended, c.past.differ + c.now.differ, c.past.many || c.now.many,
+			slices.Concat(c.past.last, c.now.last)}
 		all.ended, all.many = all.ended+of.ended, all.many || of.many
-		isWrong := of.differ >= few && of.differ >= of.ended-of.ended/10 &&
-			(c.isID || of.others >= max(2, of.sampled/3))
-		if isWrong && of.differ > all.differ {
+		if of.differ > all.differ && c.isWrong(&of) {
 			worst, all.differ = c, of.differ
 			text = fmt.Sprintf("%s: start and end differ in %s in %d of %d calls", c.pair, c.match, of.differ,
 				of.ended)

@@ -347,7 +347,7 @@ func (o *openCalls) count(
 				if isOver {
 					seen = &c.past
 				}
-				seen.add(l.Compared(stack))
+				seen.add(pid, l.Compared(stack))
 			}
 			for i := range calls {
 				switch isExeced := s.execAfter(pid, calls[i].Began); {
@@ -455,7 +455,7 @@ type exitTaker struct {
 // same number.
 func (t *exitTaker) take(l *latency, key [2]uint64, stack []byte, exit *bpfgen.Exit) error {
 	o := &t.openCalls
-	_, _, number := bpfgen.Caller(key)
+	pid, _, number := bpfgen.Caller(key)
 	pair, known := t.pairs[number]
 	calls := l.Calls(stack)
 	isLater := func(c bpfgen.OpenCall) bool { return c.Began > time.Duration(exit.Time) }
@@ -493,7 +493,7 @@ func (t *exitTaker) take(l *latency, key [2]uint64, stack []byte, exit *bpfgen.E
 		}
 	}
 	if c := o.compared[number]; c != nil {
-		c.past.add(l.Compared(stack))
+		c.past.add(pid, l.Compared(stack))
 	}
 	return ignoreMissing(l.calls.Delete(key))
 }

@@ -36,7 +36,7 @@ import (
 // So calls can be nested, up to 64 of a pair, or 128 if "self" or "calls(...)"
 // is wanted; if there are more, the outermost are forgotten. [Losses] counts
 // the starts and ends that are not measured. Each different Latency of a
-// session takes 15 MB of kernel memory, and 230 kB for each processor.
+// session takes 16 MB of kernel memory, and 230 kB for each processor.
 //
 // There is room for the calls of 8,192 threads (2,048 if "self" or "calls(...)"
 // is wanted), or of other values of By, in all processes together. If there are
@@ -93,11 +93,11 @@ type Latency struct {
 
 const (
 	// maxCallers is the number of threads, or of other values of By, with calls
-	// of a pair going on. The kernel allocates 1.7 kB for each.
+	// of a pair going on. The kernel allocates 1.9 kB for each.
 	maxCallers = 8192
 
 	// maxNested is the same for calls whose own times or paths are wanted,
-	// 5.3 kB each, and maxPaths the number of different paths.
+	// 5.5 kB each, and maxPaths the number of different paths.
 	maxNested = 2048
 	maxPaths  = 1 << 15
 

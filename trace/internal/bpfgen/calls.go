@@ -402,28 +402,36 @@ const (
 
 // After the calls, without Outermost, follow how many of them have ended, as
 // far as they are looked at, in how many of these the compared argument
-// differed, its values at the innermost starts, and its values at the start and
-// the end of the last calls in which it differed. All have 4 bytes.
+// differed, and its values at the innermost starts. All have 4 bytes. Then
+// follow the last calls in which it differed: see Differing.
 const (
 	callsEnded  = callsFirst + MaxCalls*callSize
 	callsDiffer = callsEnded + 4
 	callsValues = callsDiffer + 4
 	callsPairs  = callsValues + 4*valuesKept
 	valuesKept  = 16
+	pairSize    = 24
 	pairsKept   = 8
 
 	// MaxCompared is how many calls of a stack are looked at: the first ones.
 	MaxCompared = 256
 
 	// CallsSize is the size of a stack of calls.
-	CallsSize = callsPairs + 8*pairsKept
+	CallsSize = callsPairs + pairSize*pairsKept
 )
 
 // Compared is what was seen of an argument that starts and ends have in common
 // if they belong together.
 type Compared struct {
-	Ended, Differ uint32      // calls, of the first MaxCompared
-	Last          [][2]uint32 // the last values that differed, at start and end
+	Ended, Differ uint32 // calls, of the first MaxCompared
+	Last          []Differing
+}
+
+// Differing is a call in which the argument differed: its values at the start
+// and the end, and the times of these on the monotonic clock.
+type Differing struct {
+	Start, End   uint32
+	Began, Ended uint64
 }
 
 // Compared returns what the calls of a stack had in common.
@@ -434,8 +442,9 @@ func (l *Latency) Compared(stack []byte) (c Compared) {
 	word := func(at int) uint32 { return binary.NativeEndian.Uint32(stack[at:]) }
 	c.Ended, c.Differ = word(l.after(callsEnded)), word(l.after(callsDiffer))
 	for n := c.Differ - min(c.Differ, pairsKept); n != c.Differ; n++ {
-		at := l.after(callsPairs) + 8*int(n%pairsKept)
-		c.Last = append(c.Last, [2]uint32{word(at), word(at + 4)})
+		at := l.after(callsPairs) + pairSize*int(n%pairsKept)
+		c.Last = append(c.Last, Differing{word(at), word(at + 4),
+			binary.NativeEndian.Uint64(stack[at+8:]), binary.NativeEndian.Uint64(stack[at+16:])})
 	}
 	return c
 }
@@ -486,9 +495,11 @@ func (b *builder) compareEnd(c *call) {
 		b.Emit(loadN(r2, r1, c.after(callsValues), asm.Word))
 		b.JumpIf(asm.JEq, r2, r9, counted)
 		b.Emit(loadN(r1, r7, c.after(callsDiffer), asm.Word), mov(r3, r1), asm.And.Imm(r3, pairsKept-1),
-			asm.LSh.Imm(r3, 3), asm.Add.Reg(r3, r7), storeN(r3, c.after(callsPairs), r2, asm.Word),
+			asm.Mul.Imm(r3, pairSize), asm.Add.Reg(r3, r7), storeN(r3, c.after(callsPairs), r2, asm.Word),
 			storeN(r3, c.after(callsPairs)+4, r9, asm.Word), asm.Add.Imm(r1, 1),
-			storeN(r7, c.after(callsDiffer), r1, asm.Word))
+			storeN(r7, c.after(callsDiffer), r1, asm.Word), fromStack(r1, c.began),
+			store(r3, c.after(callsPairs)+8, r1), fromStack(r2, c.duration), asm.Add.Reg(r1, r2),
+			store(r3, c.after(callsPairs)+16, r1))
 	}
 	b.Place(counted)
 }
