@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -47,6 +48,22 @@ func TestScripts(t *testing.T) {
 			"status":  status,
 		},
 	})
+}
+
+// What a package prepares at its beginning is done at each start: regular
+// expressions, for tables of Unicode, took a twentieth of listing libjvm, and
+// what speaks with servers a third.
+func TestStartLinksNoLargePackages(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dependency := range strings.Lines(string(out)) {
+		switch dependency = strings.TrimSpace(dependency); dependency {
+		case "regexp", "net", "encoding/json", "text/template":
+			t.Errorf("usdtlist links package %s", dependency)
+		}
+	}
 }
 
 // shorten FILE SIZE cuts a file off.

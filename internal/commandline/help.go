@@ -5,7 +5,6 @@ package commandline
 import (
 	_ "embed"
 	"fmt"
-	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -20,19 +19,19 @@ type Flag struct {
 
 // HelpFlags returns the flags that the text of --help describes, each once.
 func HelpFlags(usage string) (all []Flag) {
-	// The line that begins a description: its head, and after two blanks the
-	// explanation. Lines that go on are indented by eight or more.
-	beginning := regexp.MustCompile(`^ {2,6}(\S.*?)  +(\S.*)$`)
-	// A head that has nothing but flags, each with at most two values. "-p,
-	// --pid PID" has the value after the last name.
-	flagHead := regexp.MustCompile(`^(--?[a-z][^ ,]*( [^ ]+){0,2}(, |$))+$`)
 	lines := strings.Split(usage, "\n")
 	for i, line := range lines {
-		begins := beginning.FindStringSubmatch(line)
-		if begins == nil || !flagHead.MatchString(begins[1]) {
+		// The line that begins a description has its head, and after two blanks
+		// the explanation. Lines that go on are indented by eight or more.
+		head := strings.TrimLeft(line, " ")
+		indent := len(line) - len(head)
+		head, text, _ := strings.Cut(head, "  ")
+		text = strings.TrimLeft(text, " ")
+		names := strings.Split(head, ", ")
+		isOther := func(name string) bool { return !isFlag(name) }
+		if indent < 2 || indent > 6 || text == "" || slices.ContainsFunc(names, isOther) {
 			continue
 		}
-		text := begins[2]
 		for _, line := range lines[i+1:] {
 			if !strings.HasPrefix(line, "        ") {
 				break
@@ -42,7 +41,6 @@ func HelpFlags(usage string) (all []Flag) {
 		for _, end := range []string{". ", "; ", ": "} {
 			text, _, _ = strings.Cut(text, end)
 		}
-		names := strings.Split(begins[1], ", ")
 		value := append(strings.Fields(names[len(names)-1]), "")[1]
 		for _, name := range names {
 			name, _, _ = strings.Cut(name, " ")
@@ -54,12 +52,22 @@ func HelpFlags(usage string) (all []Flag) {
 	return all
 }
 
+// isFlag reports whether a text is a flag with at most two values. In "-p,
+// --pid PID" the last one has the value.
+func isFlag(text string) bool {
+	words := strings.Split(text, " ")
+	name := strings.TrimPrefix(strings.TrimPrefix(words[0], "-"), "-")
+	return len(words) <= 3 && len(name) < len(words[0]) && name != "" && isLetter(name[0]) &&
+		!strings.Contains(name, ",")
+}
+
+func isLetter(c byte) bool { return c >= 'a' && c <= 'z' }
+
 // Man returns the man page of a command, in section 1, for the macros of
 // man(7): the text of --help with its titles, and flags in bold. The text has
 // paragraphs, and first the usage and what the command does. Blocks of indented
 // lines begin with their title.
 func Man(command, version, usage string) string {
-	flagWord := regexp.MustCompile(`(?m)(^|[ (])((?:\\-){1,2}[a-z](?:[a-z]|\\-)*)`) // for roff
 	var b strings.Builder
 	blocks := append(strings.SplitN(strings.Trim(usage, "\n"), "\n\n", 3), "", "")
 	first, _, _ := strings.Cut(strings.ReplaceAll(blocks[1], "\n", " "), ". ")
@@ -78,16 +86,39 @@ func Man(command, version, usage string) string {
 		} else {
 			b.WriteString(".PP\n")
 		}
-		fmt.Fprintf(&b, ".nf\n%s\n.fi\n", flagWord.ReplaceAllString(roff(block), `$1\fB$2\fR`))
+		fmt.Fprintf(&b, ".nf\n%s\n.fi\n", boldFlags(roff(block)))
 	}
 	return b.String()
 }
 
-// roff returns a text that roff prints as it is.
+// roff returns a text that roff prints as it is. It would take a line that
+// begins with . or ' for a request.
 func roff(text string) string {
-	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
-	requests := regexp.MustCompile(`(?m)^[.']`) // what roff would take for them
-	return requests.ReplaceAllString(text, `\&$0`)
+	quote := strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n.", "\n\\&.", "\n'", "\n\\&'")
+	return quote.Replace("\n" + text)[1:]
+}
+
+// boldFlags has roff print the flags of a text for it in bold: one or two
+// dashes and letters, at the beginning of a word.
+func boldFlags(text string) string {
+	const dash = `\-` // for roff
+	var b strings.Builder
+	for before := byte('\n'); text != ""; {
+		name := strings.TrimPrefix(strings.TrimPrefix(text, dash), dash)
+		if !strings.ContainsRune("\n (", rune(before)) ||
+			len(name) == len(text) || name == "" || !isLetter(name[0]) {
+			before = text[0]
+			b.WriteByte(before)
+			text = text[1:]
+			continue
+		}
+		for name != "" && isLetter(name[0]) || strings.HasPrefix(name, dash) {
+			name = strings.TrimPrefix(name[1:], dash[1:])
+		}
+		b.WriteString(`\fB` + text[:len(text)-len(name)] + `\fR`)
+		before, text = 'a', name
+	}
+	return b.String()
 }
 
 // linked is the version that the build of a package gives:

@@ -8,7 +8,6 @@ import (
 	"math"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -482,27 +481,36 @@ func (p *parser) addNotes(probe *Probe) {
 // fromTraceEvents writes QEMU's events as the provider definition that its
 // build makes of them. Lines stay where they are, for the errors.
 func fromTraceEvents(source string) string {
-	// Properties, the event's name, its arguments, and a format for log files.
-	form := regexp.MustCompile(`^((?:\w+\s+)*)(\w+)\s*\(([^()]*)\)`)
 	var b strings.Builder
 	b.WriteString("provider qemu {")
 	for line := range strings.Lines(source) {
-		event := form.FindStringSubmatch(line)
-		if event == nil && strings.TrimSpace(line) != "" && line[0] != '#' {
+		// Properties, the event's name, its arguments, and a format for log
+		// files.
+		head, rest, opens := strings.Cut(line, "(")
+		arguments, _, closes := strings.Cut(rest, ")")
+		words := strings.Fields(head)
+		isEvent := opens && closes && !strings.Contains(arguments, "(") && isWordByte(line[0]) &&
+			!slices.ContainsFunc(words, isNoWord)
+		if !isEvent && strings.TrimSpace(line) != "" && line[0] != '#' {
 			b.WriteString(line) // the parser refuses it
 			continue
 		}
-		if event == nil || strings.Contains(event[1], "disable") || strings.Contains(event[1], "tcg") {
+		properties := ""
+		if isEvent {
+			properties = strings.Join(words[:len(words)-1], " ")
+		}
+		if !isEvent || strings.Contains(properties, "disable") || strings.Contains(properties, "tcg") {
 			b.WriteByte('\n') // the event has no probe, or two of other names
 			continue
 		}
-		arguments := event[3]
-		if strings.Contains(event[1], "vcpu") { // the processor is its first argument
-			if arguments = "void *cpu, " + arguments; strings.TrimSpace(event[3]) == "void" {
+		if strings.Contains(properties, "vcpu") { // the processor is its first argument
+			if strings.TrimSpace(arguments) == "void" {
 				arguments = "void *cpu"
+			} else {
+				arguments = "void *cpu, " + arguments
 			}
 		}
-		b.WriteString("probe " + event[2] + "(" + arguments + ");\n")
+		b.WriteString("probe " + words[len(words)-1] + "(" + arguments + ");\n")
 	}
 	b.WriteString("};")
 	return b.String()
@@ -540,6 +548,10 @@ func (p *parser) cut() {
 
 func isWordByte(c byte) bool {
 	return c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
+
+func isNoWord(s string) bool {
+	return strings.ContainsFunc(s, func(r rune) bool { return r >= utf8.RuneSelf || !isWordByte(byte(r)) })
 }
 
 func isName(s string) bool {

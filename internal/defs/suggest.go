@@ -5,10 +5,9 @@ package defs
 import (
 	"fmt"
 	"iter"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
+	"unicode/utf8"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
@@ -326,21 +325,33 @@ func (p *probe) distance(provider, name string) int {
 	return p.provider.distance(provider) + p.name.distance(name)
 }
 
-// quoted matches a class of bytes, a quoted byte, and the colons of a name of
-// C++.
-var quoted = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?s)\[.[^\]]*\]|\\.|::`)
-})
-
 // parse reads a pattern as elfnote does, but for the classes of bytes: each
-// stands for any byte. So do * and ? that are quoted.
+// stands for any byte. So do * and ? that are quoted. The colons of a name of
+// C++ end no provider.
 func parse(text string) probe {
-	text = quoted().ReplaceAllStringFunc(text, func(t string) string {
-		if t[0] == '[' {
-			return "?"
+	var b strings.Builder
+	for text != "" {
+		size, class := 1, 0
+		if text[0] == '[' {
+			class = strings.IndexByte(text[min(2, len(text)):], ']') + 1
 		}
-		return plain(strings.TrimPrefix(t, `\`))
-	})
+		switch {
+		case class > 0:
+			b.WriteByte('?')
+			size = 2 + class
+		case text[0] == '\\' && len(text) > 1:
+			_, size = utf8.DecodeRuneInString(text[1:])
+			size++
+			b.WriteString(plain(text[1:size]))
+		case strings.HasPrefix(text, "::"):
+			size = 2
+			b.WriteString(plain(text[:size]))
+		default:
+			b.WriteByte(text[0])
+		}
+		text = text[size:]
+	}
+	text = b.String()
 	provider, name, named := strings.Cut(text, ":")
 	if !named {
 		provider, name = "*", text
