@@ -36,6 +36,9 @@ func (s *Symbolizer) Unwind(
 		Symbolizer: s, ctx: ctx, pid: pid, state: state, left: maxStackSteps,
 		memory: unwind.Memory{Address: state.Registers[unwind.StackPointer(s.machine)], Bytes: memory},
 	}
+	trail := unwind.TrailOf(ctx)
+	trail.Begin(&w.state, unwind.StackPointer(s.machine), unwind.FramePointer(s.machine))
+	w.state.Trail = trail
 	s.mapping(pid, pc) // scans the process if it is not known
 	s.begin(pid)
 	payer := s.processes[pid]
@@ -56,6 +59,9 @@ func (s *Symbolizer) Unwind(
 	}
 	if w.isCut {
 		s.counts.CutStacks++
+	}
+	if w.isCut || ctx.Err() != nil {
+		trail.Lose()
 	}
 	return stack
 }
@@ -80,6 +86,9 @@ func (w *walk) step() bool {
 		}
 		// The process is known, since it has the mapping.
 		w.readFrames(w.ctx, w.processes[w.pid], at.file)
+		if !at.hasRead {
+			w.state.Trail.Lose() // there will be more to see
+		}
 		segment := at.segment(w.state.Executes() - at.Start + at.Offset)
 		if at.frames != nil && segment != nil {
 			moved := at.Start - at.Offset + segment.Offset - segment.Address

@@ -9,10 +9,12 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/internal/unwind"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -24,14 +26,22 @@ type throwing struct {
 	session *trace.Session
 }
 
-func startThrowing(t testing.TB, size int) *throwing {
+func startThrowing(t testing.TB, size int, known ...*unwind.KnownStacks) *throwing {
 	t.Helper()
 	testprog.RequireBPF(t)
 	testprog.LeakCheck(t)
 	p := &throwing{Software: testprog.StartThrow(t)}
+	events := &trace.EventOptions{StackCopy: size}
 	var err error
+	for _, k := range known {
+		events.KnownStacks, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: unwind.KnownKeySize,
+			ValueSize: unwind.KnownNodeSize, MaxEntries: unwind.MaxKnownNodes})
+		qt.Assert(t, qt.IsNil(err))
+		t.Cleanup(func() { events.KnownStacks.Close() })
+		k.Map = events.KnownStacks
+	}
 	p.session, err = trace.Open(usdt.Target{Path: p.File, PID: p.PID},
-		&trace.SessionOptions{Events: &trace.EventOptions{StackCopy: size}},
+		&trace.SessionOptions{Events: events},
 		elfnote.Exact("libstdcxx", "throw"))
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { p.session.Close() })
@@ -90,6 +100,50 @@ func TestUnwindAcrossSignals(t *testing.T) {
 	interrupted := slices.Index(all, "interrupted")
 	qt.Assert(t, qt.IsTrue(interrupted > 4), qt.Commentf("%v", all))
 	qt.Check(t, qt.Equals(all[interrupted+1], "main"))
+}
+
+// Hits whose stack has been walked before are counted and not sent, until all
+// is learned anew. Stacks that differ in one call differ.
+func TestKnownStacksAreCountedInTheKernel(t *testing.T) {
+	var known unwind.KnownStacks
+	p := startThrowing(t, 16<<10, &known)
+	names := stack.NewSymbolizer("")
+	defer names.Close()
+	const depths, more = 20, 3
+	counted, frames := make([]uint64, depths), make([]int, depths)
+	walk := func(e *trace.Event) ([]uint64, unwind.Trail) {
+		var trail unwind.Trail
+		return names.Unwind(unwind.WithTrail(t.Context(), &trail), e.PID, e.Registers, e.StackCopy), trail
+	}
+	for levels := range depths {
+		for range 2 { // a stack that comes once may never come again
+			addresses, trail := walk(p.throwFrom(t, levels))
+			qt.Assert(t, qt.IsFalse(trail.IsLost))
+			frames[levels] = len(addresses)
+			known.Know(uint32(p.PID), addresses[0], trail.Words, fmt.Sprint(levels),
+				func(hits uint64) { counted[levels] += hits })
+		}
+	}
+	for levels := range depths {
+		for range more {
+			p.Do(strconv.Itoa(levels))
+		}
+	}
+	addresses, _ := walk(p.throwFrom(t, depths+5))
+	qt.Check(t, qt.Equals(len(addresses), frames[0]+depths+5)) // none of the others was sent
+	qt.Check(t, qt.Equals(known.Take(), depths*more))
+	qt.Check(t, qt.DeepEquals(counted, slices.Repeat([]uint64{more}, depths)))
+
+	for range 2 {
+		known.Renew()
+		addresses, _ = walk(p.throwFrom(t, 7))
+		qt.Check(t, qt.HasLen(addresses, frames[7]))
+	}
+	qt.Check(t, qt.Equals(known.Take(), depths*more))
+	// What a signal has interrupted is found by more than words of the stack.
+	p.Do("signal")
+	_, trail := walk(p.next(t))
+	qt.Check(t, qt.IsTrue(trail.IsLost))
 }
 
 // A copy that is too short has the innermost functions.

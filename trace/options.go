@@ -113,6 +113,10 @@ type EventOptions struct {
 	// and s390x.
 	StackCopy int
 
+	// KnownStacks is a map by which hits whose stack is known are counted in
+	// the kernel and not sent. It is for the commands of this project.
+	KnownStacks *ebpf.Map
+
 	// Sampling makes some of the hits events.
 	Sampling Sampling
 

@@ -28,6 +28,7 @@ import (
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
+	"github.com/gousdt/gousdt/internal/unwind"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
@@ -158,10 +159,11 @@ type opened struct {
 	alone      bool     // the command's descendants cannot be watched
 	session    *trace.Session
 	asked      []*aggregation
-	containers *container.Cgroups // nil unless containers are asked for
-	stacks     *stack.Symbolizer  // nil where no stacks are asked for
-	debuginfod *debuginfod.Client // nil without --debuginfod
-	samples    *samples           // nil where no profile is made from events
+	containers *container.Cgroups  // nil unless containers are asked for
+	stacks     *stack.Symbolizer   // nil where no stacks are asked for
+	debuginfod *debuginfod.Client  // nil without --debuginfod
+	known      *unwind.KnownStacks // nil where the kernel counts none
+	samples    *samples            // nil where no profile is made from events
 }
 
 // attached is what follows processes, and what was at the beginning. The
@@ -552,6 +554,9 @@ func (t *tracer) openSession() error {
 	}
 	if !o.aggregates() || o.fromEvents() {
 		opts.Events = o.events(t.targets.definitions != nil)
+		if o.knowsStacks() {
+			opts.Events.KnownStacks = t.knowStacks()
+		}
 	}
 	switch {
 	case o.command != nil:
@@ -666,12 +671,17 @@ func (t *tracer) collect() (c collected, err error) {
 	err = t.collectRows(&printing)
 	t.end()
 	err = errors.Join(err, <-events) // after which c is complete
+	known := t.known.Take()
+	c.events, c.weight = c.events+known, c.weight+known
 	return c, err
 }
 
 // collectEvents takes events until everything is detached and read, or until no
 // more are wanted.
 func (t *tracer) collectEvents(c *collected, printing *sync.Mutex) error {
+	if t.known != nil {
+		go t.samples.renew(t.ctx)
+	}
 	missing, isWarned := uint64(0), false // events that were reported as lost
 	for event, err := range t.session.Events(tracing.WithRest(context.Background(), t.out.Now)) {
 		if err != nil {
@@ -703,7 +713,7 @@ func (t *tracer) collectEvents(c *collected, printing *sync.Mutex) error {
 		}
 		c.weight += event.Weight
 		if t.samples != nil {
-			t.samples.add(event, t.stackOf(event))
+			t.samples.collect(event)
 		} else {
 			printing.Lock()
 			t.printer.event(event)

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/google/pprof/profile"
 
 	"github.com/gousdt/gousdt/internal/commandline"
@@ -112,6 +113,71 @@ func (t *tracer) stackOf(e *trace.Event) []uint64 {
 	return addresses
 }
 
+// renewStacks is how often known stacks are walked anew: the code of a process
+// can change.
+const renewStacks = time.Second
+
+// knowsStacks reports whether the kernel may count hits whose stacks are known,
+// because nothing else of them matters.
+func (o *options) knowsStacks() bool {
+	return o.fromEvents() && o.unwind > 0 && !o.samples() && o.sum == "" && o.maxEvents == 0 &&
+		!slices.ContainsFunc(o.by, func(by string) bool {
+			return by != "stack" && by != "pid" && by != "probe"
+		})
+}
+
+// knowStacks makes the map of known stacks. It returns nil if there is no room:
+// then each hit is sent.
+func (t *tracer) knowStacks() *ebpf.Map {
+	const noPrealloc = 1 // BPF_F_NO_PREALLOC
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "trace_known", Type: ebpf.Hash, KeySize: unwind.KnownKeySize,
+		ValueSize: unwind.KnownNodeSize, MaxEntries: unwind.MaxKnownNodes, Flags: noPrealloc})
+	if err != nil {
+		return nil
+	}
+	t.atEnd(func() { m.Close() })
+	t.known = &unwind.KnownStacks{Map: m}
+	return m
+}
+
+// collect adds an event, and has the kernel count those with the same stack
+// from then on.
+func (s *samples) collect(e *trace.Event) {
+	if s.known == nil {
+		s.add(e, s.tracer.stackOf(e))
+		return
+	}
+	var trail unwind.Trail
+	stack := s.tracer.stacks.Unwind(unwind.WithTrail(context.Background(), &trail), e.PID, e.Registers,
+		e.StackCopy)
+	if len(stack) == 1 && len(e.Stack) > 1 {
+		s.add(e, e.Stack)
+		return
+	}
+	s.add(e, stack)
+	if trail.IsLost {
+		return
+	}
+	again := &trace.Event{PID: e.PID, Site: e.Site}
+	stack = slices.Clone(stack)
+	s.known.Know(uint32(e.PID), stack[0], trail.Words, fmt.Sprint(e.PID, stack), func(hits uint64) {
+		again.Weight = hits
+		s.add(again, stack)
+	})
+}
+
+// renew has known stacks walked anew until the tracing ends.
+func (s *samples) renew(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(renewStacks):
+			s.known.Renew()
+		}
+	}
+}
+
 // mergeStacks merges the rows of several processes that have the same stack,
 // unless the process is a key.
 func (t *tracer) mergeStacks(s *trace.Snapshot) *trace.Snapshot {
@@ -191,6 +257,8 @@ type samples struct {
 	sum     int            // the argument to add up, -1 for none
 	profile *stack.Profile // nil if no file is to be written
 	tables  []*eventRows
+	known   *unwind.KnownStacks // nil if each hit is an event
+	mu      sync.Mutex          // of add
 
 	unreadable uint64 // hits without the value that is to be added up
 }
@@ -208,7 +276,7 @@ type eventRows struct {
 }
 
 func (t *tracer) newSamples() *samples {
-	s := &samples{tracer: t, sum: -1}
+	s := &samples{tracer: t, sum: -1, known: t.known}
 	var sum *profile.ValueType
 	if n, ok := argumentNumber(t.options.sum); ok {
 		s.sum, sum = n, &profile.ValueType{Type: t.options.sum, Unit: "count"}
@@ -226,6 +294,8 @@ func (t *tracer) newSamples() *samples {
 }
 
 func (s *samples) add(e *trace.Event, stack []uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	values := []int64{int64(e.Weight)}
 	var value trace.Value
 	isComplete := s.sum < 0 || s.sum < len(e.Args) && isInteger(e.Args[s.sum])
@@ -338,6 +408,7 @@ func label(e *trace.Event, by string) string {
 // snapshot returns copies of the rows, the largest first, as an aggregation
 // does. If anew is set, counting begins anew.
 func (s *eventRows) snapshot(anew bool, maxKeys int) *trace.Snapshot {
+	s.tracer.known.Take()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := &trace.Snapshot{Start: s.since, Time: time.Now(), By: s.tracer.options.by,

@@ -29,6 +29,9 @@ type State struct {
 	// returned means that PC is a return address. The call before it may be the
 	// last instruction of its function, and PC in the next function.
 	returned bool
+
+	// Trail keeps what the walk depends on, unless it is nil.
+	Trail *Trail
 }
 
 func (s *State) register(number uint64) (uint64, bool) {
@@ -76,11 +79,16 @@ func (m Memory) read(order binary.ByteOrder, address, size uint64) (uint64, bool
 //
 // The error is or wraps ErrOutermost, ErrNoEntry, ErrMemory or ErrWork, or says
 // how the information is malformed.
-func (t *Table) Step(state *State, bias uint64, m Memory) error {
+func (t *Table) Step(state *State, bias uint64, m Memory) (err error) {
 	r, err := t.row(state.Executes() - bias)
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if err != nil && !errors.Is(err, ErrOutermost) {
+			state.Trail.lose() // such as at the end of the copy
+		}
+	}()
 	callee := *state
 	s := &callee
 	if i := t.machine.instruction; i >= 0 {
@@ -92,6 +100,7 @@ func (t *Table) Step(state *State, bias uint64, m Memory) error {
 	}
 	caller := *s
 	caller.set(t.stackPointer, frame-t.belowFrame, true)
+	sources := s.Trail.sources(t.machine)
 	if !t.unwinder.spend(len(r.rules)) {
 		return ErrWork
 	}
@@ -105,11 +114,13 @@ func (t *Table) Step(state *State, bias uint64, m Memory) error {
 			return err
 		}
 		caller.set(rule.number, value, err == nil)
+		s.Trail.restore(&sources, rule, frame)
 	}
 	pc, ok := caller.register(uint64(r.returns))
 	if !ok {
 		return ErrMemory
 	}
+	s.Trail.returns(&sources, int(r.returns), pc)
 	caller.PC = pc & t.machine.address
 	caller.returned = !r.signal
 	if caller.PC == 0 {
@@ -126,12 +137,14 @@ func (t *Table) Step(state *State, bias uint64, m Memory) error {
 // rules are relative.
 func (t *Table) canonicalFrame(r *row, s *State, m Memory) (uint64, error) {
 	if r.frame.kind == isExpression {
+		s.Trail.lose()
 		return t.evaluate(r.frame.expression, s, m)
 	}
 	value, ok := s.register(uint64(r.frame.register))
 	if !ok {
 		return 0, fmt.Errorf("%w: register %d", ErrMemory, r.frame.register)
 	}
+	s.Trail.use(int(r.frame.register), value)
 	return value + uint64(r.frame.offset), nil
 }
 
@@ -174,15 +187,27 @@ func StepByFramePointer(kernel elf.Machine, order binary.ByteOrder, s *State, m 
 		return false
 	}
 	frame, ok := s.register(uint64(t.framePointer))
+	if ok && frame == 0 {
+		s.Trail.useZero(t.framePointer)
+		return false
+	}
 	if !ok || frame%8 != 0 || frame < s.Registers[t.stackPointer] {
+		s.Trail.lose()
 		return false
 	}
 	saved, ok := m.read(order, frame+uint64(t.savedFrame), 8)
 	if !ok {
+		s.Trail.lose()
 		return false
 	}
-	pc, ok := m.read(order, frame+uint64(t.savedReturn), 8)
-	if pc &= t.address; !ok || pc == 0 {
+	returns, ok := m.read(order, frame+uint64(t.savedReturn), 8)
+	if !ok {
+		s.Trail.lose()
+		return false
+	}
+	s.Trail.followFrame(t, frame, returns)
+	pc := returns & t.address
+	if pc == 0 {
 		return false
 	}
 	s.set(t.framePointer, saved, true)
@@ -327,6 +352,14 @@ var machines = map[elf.Machine]*machine{
 func StackPointer(of elf.Machine) int {
 	if m := machines[of]; m != nil {
 		return m.stackPointer
+	}
+	return 0
+}
+
+// FramePointer returns the number of a machine's frame pointer, likewise.
+func FramePointer(of elf.Machine) int {
+	if m := machines[of]; m != nil {
+		return m.framePointer
 	}
 	return 0
 }

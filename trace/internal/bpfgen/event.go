@@ -8,12 +8,14 @@ import (
 	"errors"
 	"math"
 	"math/bits"
+	"unsafe"
 
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/argcode"
+	"github.com/gousdt/gousdt/internal/unwind"
 )
 
 // Events says what to send for each hit.
@@ -41,6 +43,10 @@ type Events struct {
 	// Next is the descriptor of a program array, whose first program runs after
 	// the event has been sent; 0 for none.
 	Next int
+
+	// Known is the descriptor of a map of known stacks, whose hits are counted
+	// there and not sent; 0 for none. See unwind.KnownStacks.
+	Known int
 
 	// Batch says that the reader naps before it reads, and is woken when the
 	// ring buffer fills meanwhile.
@@ -73,6 +79,7 @@ func (b *builder) event(e *Events) *Record {
 	if e.Sampling != nil {
 		b.chosen = b.sample(e.Sampling, done)
 	}
+	b.known(e, done)
 	b.share(e, r.Size, full)
 	b.Call(asm.FnRingbufReserve, argcode.Map(e.Ring), r.Size, 0)
 	b.JumpIfImm(asm.JEq, r0, 0, r1, full)
@@ -231,6 +238,46 @@ func (b *builder) fromRecord(dst asm.Register, r *Record, index int) {
 		base, offset = dst, 0
 	}
 	b.Emit(loadN(dst, base, offset, b.width(index)))
+}
+
+// known emits code that follows the trails of known stacks. It goes to done if
+// the hit has been counted.
+func (b *builder) known(e *Events, done argcode.Label) {
+	// Only in the initial namespace is the number of a process its own.
+	saved := savedRegisters[b.kernel.Machine]
+	if e.Known == 0 || b.kernel.PIDs != nil || saved.SP == None {
+		return
+	}
+	again, frame, have, miss, counted := b.Label(), b.Label(), b.Label(), b.Label(), b.Label()
+	var node unwind.KnownNode
+	next, offset := int(unsafe.Offsetof(node.Next)), int(unsafe.Offsetof(node.Offset))
+	b.Scratch(func() {
+		key, keep := b.Alloc(16), b.Alloc(8)
+		b.Call(asm.FnGetCurrentPidTgid)
+		b.Emit(asm.RSh.Imm(r0, 32), toStack(key, r0), load(r1, r6, 8*saved.PC), toStack(key+8, r1),
+			toStack(keep, r8), set(r8, unwind.MaxKnownWords+1), load(r9, r6, 8*saved.SP))
+		b.Place(again)
+		b.LookUp(e.Known, key, miss)
+		b.Emit(load(r1, r0, next))
+		b.JumpIfImm(asm.JEq, r1, 0, r2, counted)
+		b.Emit(toStack(key, r1), load(r7, r0, int(unsafe.Offsetof(node.Mask))), load(r3, r0, offset))
+		b.JumpIfImm(asm.JEq, r3, unwind.InFramePointer, r1, frame)
+		b.Emit(asm.Add.Reg(r3, r9))
+		b.CallOr(miss, asm.FnProbeReadUser, onStack(key+8), 8)
+		b.Place(have)
+		b.Emit(asm.And.Reg(r7, r9), fromStack(r1, key+8), asm.Sub.Reg(r1, r7), toStack(key+8, r1),
+			asm.Sub.Imm(r8, 1))
+		b.JumpIfImm(asm.JNE, r8, 0, r1, again)
+		b.Place(miss)
+		b.Emit(fromStack(r8, keep))
+		b.Aside(frame, have, func() {
+			b.Emit(load(r1, r6, 8*saved.General[unwind.FramePointer(b.kernel.Machine)]), toStack(key+8, r1))
+		})
+		b.Aside(counted, done, func() {
+			b.Increment(r0, int(unsafe.Offsetof(node.Count)))
+			b.Emit(fromStack(r8, keep))
+		})
+	})
 }
 
 // submit sends the record at R7. It wakes a reader that waits for it, and in a
