@@ -3,7 +3,7 @@
 /*
  * Calls whose true times are known. Each line on standard input names a scenario,
  * "nested", "recursive", "thrown", "crossed", "deep", "threads", "failed", "statements",
- * "interleaved", "elsewhere", "swapped" or "chained". It is answered by a line for each call that has ended,
+ * "interleaved", "elsewhere", "swapped", "chained" or "coroutine". It is answered by a line for each call that has ended,
  * in the order in which they ended:
  *
  *     call NAME ID THREAD LOW HIGH
@@ -27,6 +27,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <sys/sdt.h>
@@ -362,6 +363,37 @@ ONCE static void chained(long calls)
 	}
 }
 
+static ucontext_t around, coroutine;
+static char coroutine_stack[1 << 17];
+
+ONCE static void turn(int depth, void (*inside)(void))
+{
+	DTRACE_PROBE1(gousdt_calls, turn__start, depth);
+	work(depth);
+	inside();
+	DTRACE_PROBE1(gousdt_calls, turn__done, depth);
+}
+
+static void nothing(void) {}
+static void wait_for_turn(void) { swapcontext(&coroutine, &around); }
+static void inside_coroutine(void) { turn(3, wait_for_turn); }
+static void run_coroutine(void) { turn(2, inside_coroutine); }
+
+/* A coroutine waits inside call 3 while the thread goes on in call 1. */
+static void start_coroutine(void)
+{
+	getcontext(&coroutine);
+	coroutine.uc_stack.ss_sp = coroutine_stack;
+	coroutine.uc_stack.ss_size = sizeof(coroutine_stack);
+	coroutine.uc_link = &around;
+	makecontext(&coroutine, run_coroutine, 0);
+	swapcontext(&around, &coroutine);
+	work(50);
+	swapcontext(&around, &coroutine);
+}
+
+static void call_coroutine(void) { turn(1, start_coroutine); }
+
 static void run(const char *scenario)
 {
 	pthread_t threads[THREADS];
@@ -401,6 +433,9 @@ static void run(const char *scenario)
 		}
 	} else if (!strcmp(scenario, "chained")) {
 		chained(40);
+	} else if (!strcmp(scenario, "coroutine")) {
+		turn(0, call_coroutine);
+		turn(4, nothing);
 	} else if (!strcmp(scenario, "threads")) {
 		while (started < THREADS && !pthread_create(&threads[started], 0, run_thread, 0))
 			started++;

@@ -392,6 +392,26 @@ func TestMismatchesAreSeen(t *testing.T) {
 	}
 }
 
+// Nothing tells when a thread goes on on the stack of a coroutine: the own time
+// of the call that started it, and of those inside, is not known.
+func TestOwnTimesOnOtherStacksAreNotKnown(t *testing.T) {
+	times := &trace.Aggregation{Value: "self", By: []string{"start.arg0"},
+		Latency: &trace.Latency{Pair: "gousdt_calls:turn"}}
+	s := newSession(t, aggregating(times))
+	path := copyOf(t, "calls")
+	attach(t, s, usdt.Target{Path: path}, "gousdt_calls:turn*", nil)
+	startCaller(t, path).call("coroutine")
+	var known []string
+	for _, row := range snapshot(t, times).Rows {
+		known = append(known, row.Keys[0].String())
+	}
+	slices.Sort(known)
+	qt.Check(t, qt.DeepEquals(known, []string{"0", "4"}))
+	losses, err := s.Losses()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(losses, trace.Losses{SelfUnknown: 3}))
+}
+
 // So are calls that nothing matches but the thread, as a definition says.
 func TestCallsThatEndElsewhereAreSeen(t *testing.T) {
 	definitions := &providers.Definitions{}

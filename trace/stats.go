@@ -20,8 +20,13 @@ type Losses struct {
 	Events uint64
 	// Unreadable are hits that were not aggregated because a value or a key
 	// could not be read: its memory was not there, or it cannot be fetched at
-	// the site. Calls whose own time is not known are among them.
+	// the site.
 	Unreadable uint64
+	// SelfUnknown are calls that were not aggregated because their own time is
+	// not known: a call inside was left without its end, or their thread has
+	// several stacks, as for coroutines. It changes these without a probe, so
+	// that nothing tells for how long a coroutine waited.
+	SelfUnknown uint64
 	// Starts are those of calls that found no room in the kernel, or whose
 	// arguments found none.
 	Starts uint64
@@ -86,7 +91,7 @@ func (s *Session) Losses() (Losses, error) {
 			bpfgen.CounterEvents: &l.Events, bpfgen.CounterUnreadable: &l.Unreadable,
 			bpfgen.CounterStarts: &l.Starts, bpfgen.CounterReplaced: &l.Replaced,
 			bpfgen.CounterUnmatched: &l.Unmatched, bpfgen.CounterLeft: &l.Left,
-			bpfgen.CounterOverlapped: &l.Overlapped,
+			bpfgen.CounterOverlapped: &l.Overlapped, bpfgen.CounterSelf: &l.SelfUnknown,
 		} {
 			if *to, err = s.counter(c); err != nil {
 				return err

@@ -605,8 +605,8 @@ func (t *tracer) reasons(l *losses, silent func(pattern int) string) (lines []st
 		return lines
 	case l.Unmatched > 0:
 		return starts
-	case l.Events+l.Unreadable+l.Starts+l.NotSampled+l.Left+l.Overlapped+l.Replaced+l.Unfinished+
-		l.Killed+l.Exited > 0:
+	case l.Events+l.Unreadable+l.SelfUnknown+l.Starts+l.NotSampled+l.Left+l.Overlapped+l.Replaced+
+		l.Unfinished+l.Killed+l.Exited > 0:
 		return nil // the summary says what came of the hits
 	}
 	var reasons []string

@@ -220,7 +220,8 @@ func (p *jsonPrinter) summary(s *summary) {
 	}
 	j.Fields("not_sampled", s.losses.NotSampled,
 		"unrepresented", s.losses.Unrepresented, "other", s.others, "overflow", s.overflow,
-		"lost_unreadable", s.losses.Unreadable, "lost_starts", s.losses.Starts,
+		"lost_unreadable", s.losses.Unreadable, "lost_self", s.losses.SelfUnknown,
+		"lost_starts", s.losses.Starts,
 		"lost_processes", s.losses.Processes,
 		"left", s.losses.Left, "overlapped", s.losses.Overlapped, "replaced", s.losses.Replaced,
 		"killed", s.losses.Killed, "exited", s.losses.Exited, "unfinished", s.losses.Unfinished,

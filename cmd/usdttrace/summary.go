@@ -269,9 +269,6 @@ func (s *summary) text() string {
 	if s.float {
 		unread = "a float was infinite or no number, or " + unread
 	}
-	if s.self {
-		unread = "a call inside was left without its end, so that the own time is not known, or " + unread
-	}
 	for _, loss := range []struct {
 		n    uint64
 		what string
@@ -287,6 +284,8 @@ func (s *summary) text() string {
 		{s.overflow, "hits are in (other) because their keys came too fast for the room " +
 			"in the kernel: they may have a row (--max-keys)"},
 		{s.losses.Unreadable, "not aggregated: " + unread},
+		{s.losses.SelfUnknown, "not aggregated: the own time is not known where a call inside was left without " +
+			"its end, or where a thread has several stacks, as for coroutines or fibers"},
 		{s.unreadable, "with an <unreadable> argument: " + notInMemory},
 		{s.losses.Starts, "not measured: there was no room for more starts"},
 		{s.losses.Left, "not measured: " + left},
@@ -356,6 +355,7 @@ func (l losses) since(before losses) losses {
 	less := func(n *uint64, by uint64) { *n -= min(*n, by) }
 	less(&l.Events, before.Events)
 	less(&l.Unreadable, before.Unreadable)
+	less(&l.SelfUnknown, before.SelfUnknown)
 	less(&l.Starts, before.Starts)
 	less(&l.NotSampled, before.NotSampled)
 	less(&l.Unrepresented, before.Unrepresented)

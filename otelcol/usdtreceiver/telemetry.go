@@ -193,7 +193,7 @@ func (s *source) observeLosses(put putNumber) {
 		without += losses.Killed + losses.Exited
 	}
 	for reason, n := range map[string]uint64{
-		"buffer_full": losses.Events, "unreadable": losses.Unreadable,
+		"buffer_full": losses.Events, "unreadable": losses.Unreadable + losses.SelfUnknown,
 		"no_room_for_start": losses.Starts,
 		"start_without_end": without,
 		"end_without_start": losses.Unmatched,

@@ -201,7 +201,9 @@ func (b *builder) accumulate(a *Aggregation, unread, missing argcode.Label) {
 	}
 	switch {
 	case a.Value != nil && a.Value.Source == expr.Self:
-		b.ownTime(unread)
+		unknown := b.Label()
+		b.ownTime(unknown)
+		b.Aside(unknown, missing, func() { b.count(CounterSelf) })
 		b.add(a, key, index, ClassUnsigned, unread)
 	case a.Value != nil && a.Value.Start:
 		b.valueOfStart(a, key, index, unread, missing)

@@ -73,12 +73,46 @@ func (b *builder) nest(c *call) {
 	}
 	b.Emit(asm.LSh.Imm(r1, 3), asm.Add.Reg(r1, r7))
 	b.SetField(r1, c.after(nestedInner), 0, r2)
+	b.otherStack(c)
 	if c.Path != nil {
 		b.Emit(toStack(c.slot, r9))
 		b.Scratch(func() { b.namePath(c) })
 		b.Emit(fromStack(r9, c.slot))
 	}
 	b.Emit(fromStack(r1, c.key+16))
+}
+
+// A thread that has several stacks, as for coroutines, changes them without a
+// probe. A call whose frame is further than farAway from that of the call
+// around it is on another stack. Then the time of calls inside is unknownInner
+// for both, and for all that begin inside: an own time is not known. It is more
+// than any duration, and leaves room for them.
+const (
+	farAway      = 256 << 10
+	unknownInner = 1 << 62
+)
+
+// otherStack looks whether the call that is pushed on the stack at R7 is on
+// another stack of the thread than the call around it. R1 points nestedInner
+// bytes before the time of the calls inside it. It keeps R7 and R9.
+func (b *builder) otherStack(c *call) {
+	other, mark, done := b.Label(), b.Label(), b.Label()
+	b.Emit(loadN(r2, r7, callsCount, asm.Word))
+	b.JumpIfImm(asm.JLT, r2, 2, r3, done)
+	b.Emit(mov(r5, r1), loadN(r1, r7, callsPushed, asm.Word), asm.Sub.Imm(r1, 2))
+	b.callAt(c, r4)
+	b.Emit(asm.And.Imm(r1, c.lastPlace()), asm.LSh.Imm(r1, 3), asm.Add.Reg(r1, r7),
+		load(r0, r4, callFrame), asm.Sub.Reg(r0, r9), asm.Add.Imm(r0, farAway))
+	b.JumpIfImm(asm.JGT, r0, 2*farAway, r3, other)
+	b.Emit(load(r0, r1, c.after(nestedInner)))
+	b.Emit(asm.RSh.Imm(r0, 62))
+	b.JumpIfImm(asm.JEq, r0, 0, r3, done)
+	b.Place(mark)
+	b.Emit(asm.LoadImm(r3, unknownInner, asm.DWord), store(r5, c.after(nestedInner), r3))
+	b.Place(done)
+	b.Aside(other, mark, func() {
+		b.Emit(asm.LoadImm(r3, unknownInner, asm.DWord), store(r1, c.after(nestedInner), r3))
+	})
 }
 
 // namePath stores the path of the call that was pushed last.

@@ -98,6 +98,7 @@ const (
 	CounterReplaced                  // starts of calls that were forgotten because no end came
 	CounterOverlapped                // calls whose end is not known because others overlap them
 	CounterLeft                      // calls whose function was left without the end
+	CounterSelf                      // calls whose own time is not known
 	CounterUnmatched                 // ends of calls without a start
 	CounterCount                     // how many there are
 )
