@@ -188,6 +188,9 @@ func (a *aggregation) addTo(t *total, index int, added sums) {
 // were not cut within a character, and its integers have a sign only if they
 // are negative, because the sites of a probe encode them as the compiler likes.
 func (a *aggregation) oneKey(key []byte) []byte {
+	if len(a.Keys) == 0 {
+		return key
+	}
 	isOwn := false
 	change := func() {
 		if !isOwn {

@@ -319,3 +319,8 @@ func TestEqualNumbersAreOneKey(t *testing.T) {
 		qt.Check(t, qt.HasLen(a.totals.rows, 6))
 	}
 }
+
+// A table without keys is one row: nothing is to be made equal.
+func TestWithoutKeysThereIsOneRow(t *testing.T) {
+	qt.Check(t, qt.HasLen((&aggregation{}).oneKey(nil), 0))
+}
