@@ -13,6 +13,8 @@
  *	ring ID				opens another ring buffer, by the ID of its map
  *	read HEADER WORDS TEXT		empties it; answers the events, the nanoseconds of
  *					processor time, and a sum of what was in them
+ *	call HEADER WORDS TEXT		does the same, as a library does: it calls a
+ *					function of the user's with each event
  *
  * Events are what package trace sends: with time, process and thread if HEADER is 1,
  * WORDS words as arguments, and a text of at most TEXT bytes after the first one, or
@@ -113,6 +115,22 @@ static void set_site(char **words)
 	boot = clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_MONOTONIC);
 }
 
+/* The user's part: in the same function, or in one that is called. */
+static inline void add_up(const struct event *e)
+{
+	for (int i = 0; i < e->count; i++)
+		sum += e->arguments[i].bits;
+	if (e->site->text && e->arguments[0].state >= CUT)
+		sum += e->arguments[0].length;
+}
+
+static void __attribute__((noinline)) take_event(const struct event *e)
+{
+	add_up(e);
+}
+
+static void (*user)(const struct event *e);
+
 static inline void copy(void *to, const char *from, size_t size)
 {
 	memcpy(to, from, size);
@@ -169,11 +187,10 @@ static int decode_event(void *context, void *record, size_t size)
 		v->data = raw + s->data;
 		v->length = length < 0 ? 0 : length > s->text ? s->text : length;
 	}
-	/* The user's part. */
-	for (int i = 0; i < e->count; i++)
-		sum += e->arguments[i].bits;
-	if (s->text && e->arguments[0].state >= CUT)
-		sum += e->arguments[0].length;
+	if (user)
+		user(e);
+	else
+		add_up(e);
 	++*(long *)context;
 	return 0;
 }
@@ -261,8 +278,10 @@ static void handle(int count, char **words)
 		load(words[1]);
 	else if (!strcmp(words[0], "ring") && count == 2)
 		open_ring(atoi(words[1]));
-	else if (!strcmp(words[0], "read") && count == 4 && other)
+	else if ((!strcmp(words[0], "read") || !strcmp(words[0], "call")) && count == 4 && other) {
+		user = words[0][0] == 'c' ? take_event : NULL;
 		read_ring(words + 1);
+	}
 	else if (!object)
 		answer("error nothing is loaded");
 	else if (!strcmp(words[0], "attach") && count == 5)
