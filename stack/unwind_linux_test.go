@@ -14,6 +14,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/internal/unwind"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
@@ -34,11 +35,13 @@ func startThrowing(t testing.TB, size int, known ...*unwind.KnownStacks) *throwi
 	events := &trace.EventOptions{StackCopy: size}
 	var err error
 	for _, k := range known {
-		events.KnownStacks, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: unwind.KnownKeySize,
+		var m *ebpf.Map
+		m, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: unwind.KnownKeySize,
 			ValueSize: unwind.KnownNodeSize, MaxEntries: unwind.MaxKnownNodes})
 		qt.Assert(t, qt.IsNil(err))
-		t.Cleanup(func() { events.KnownStacks.Close() })
-		k.Map = events.KnownStacks
+		t.Cleanup(func() { m.Close() })
+		tracing.CountKnownStacks(events, m.FD())
+		k.Map = m
 	}
 	p.session, err = trace.Open(usdt.Target{Path: p.File, PID: p.PID},
 		&trace.SessionOptions{Events: events},

@@ -113,10 +113,6 @@ type EventOptions struct {
 	// and s390x.
 	StackCopy int
 
-	// KnownStacks is a map by which hits whose stack is known are counted in
-	// the kernel and not sent. It is for the commands of this project.
-	KnownStacks *ebpf.Map
-
 	// Sampling makes some of the hits events.
 	Sampling Sampling
 
@@ -152,6 +148,14 @@ type EventOptions struct {
 	// of Spans. It must have been loaded as a kprobe, and not for uprobe_multi
 	// links; ModeAuto then takes no such links.
 	Next *ebpf.Program
+
+	knownStacks int // see tracing.CountKnownStacks
+}
+
+func init() {
+	tracing.CountKnownStacks = func(opts any, descriptor int) {
+		opts.(*EventOptions).knownStacks = descriptor
+	}
 }
 
 // Sampling says which hits become events. The zero value is all of them. The

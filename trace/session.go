@@ -354,9 +354,7 @@ func (s *Session) createMaps() (err error) {
 		if s.events.Next != nil {
 			next, events.Next = s.newMap("trace_next", ebpf.ProgramArray, 4, 4, 1)
 		}
-		if s.events.KnownStacks != nil {
-			events.Known = s.events.KnownStacks.FD()
-		}
+		events.Known = s.events.knownStacks
 		if events.Sampling != nil {
 			s.sampling, events.Sampling.State = s.newMap("trace_sampling", ebpf.PerCPUArray, 4,
 				bpfgen.SamplingStateSize, 1)

@@ -555,7 +555,9 @@ func (t *tracer) openSession() error {
 	if !o.aggregates() || o.fromEvents() {
 		opts.Events = o.events(t.targets.definitions != nil)
 		if o.knowsStacks() {
-			opts.Events.KnownStacks = t.knowStacks()
+			if known := t.knowStacks(); known != nil {
+				tracing.CountKnownStacks(opts.Events, known.FD())
+			}
 		}
 	}
 	switch {

@@ -150,6 +150,11 @@ func parseClockOffsets(text string) (o ClockOffsets) {
 var AnyOrder = [][2]string{{"acquire", "release"}, {"submit", "complete"}, {"request", "response"},
 	{"alloc", "free"}}
 
+// CountKnownStacks has a session with these *trace.EventOptions count the hits
+// with a stack in the map of a descriptor, as unwind.KnownStacks makes it, and
+// send the others. Package trace sets it.
+var CountKnownStacks func(opts any, descriptor int)
+
 type restKey struct{}
 
 // WithRest returns a context for [trace.Session.Events] that has a function
