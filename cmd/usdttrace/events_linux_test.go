@@ -350,23 +350,26 @@ func TestOtherProcessesOfTheFileAreLeftAlone(t *testing.T) {
 }
 
 func TestAllProcessesAreWatchedAlsoLaterOnes(t *testing.T) {
-	path := copyOf(t, "target-pie")
 	r := start(t, "--json", "-a", "gousdt_test:t[h]ree")
 	r.await(&r.stderr, "(Ctrl-C ends)")
-	p := testprog.Start(t, path)
-	// A new file is attached some 20 ms after a process has mapped it. Others
-	// may be running the program, too.
-	for ours := fmt.Sprintf(`"pid":%d,`, p.PID); r.runs() && !strings.Contains(r.stdout.String(),
-		ours); {
-		p.Fire("three", 1)
-	}
-	ours := 0
-	for _, e := range r.interrupt().objects("event") {
-		if e.PID == p.PID {
-			ours++
+	ours := map[int]bool{}
+	// A program, and one whose probes are in a library.
+	for _, program := range []string{"target-pie", "target-shared"} {
+		p := testprog.Start(t, program)
+		ours[p.PID] = true
+		// A new file is attached some 20 ms after a process has mapped it.
+		// Others may be running the program, too.
+		for its := fmt.Sprintf(`"pid":%d,`, p.PID); r.runs() && !strings.Contains(r.stdout.String(), its); {
+			p.Fire("three", 1)
 		}
 	}
-	qt.Check(t, qt.Not(qt.Equals(ours, 0)))
+	seen := map[string]bool{}
+	for _, e := range r.interrupt().objects("event") {
+		if ours[e.PID] {
+			seen[filepath.Base(e.File)] = true
+		}
+	}
+	qt.Check(t, qt.DeepEquals(seen, map[string]bool{"target-pie": true, "libtarget.so": true}))
 }
 
 func TestNoSuchProbeInAProcess(t *testing.T) {
