@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: BSD-2-Clause
+#
 # What the workloads beside this file share. Each is a program of its own that
 # prints what commands may use, then "ready", and runs until SIGTERM.
 set -euo pipefail
