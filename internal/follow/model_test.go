@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,7 +19,6 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
@@ -26,17 +27,25 @@ import (
 // map. Nothing is attached twice, and Close leaves nothing. A failure names its
 // seed.
 func TestFollowerIsAsItsModel(t *testing.T) {
-	began := time.Now()
-	for n := 0; n < testprog.Soak(5, 1<<30) && !t.Failed() &&
-		time.Since(began) < testprog.Soak(10*time.Second, 10*time.Minute); n++ {
+	const steps = 60
+	for n := 0; n < testprog.Soak(20_000, 1_000_000) && !t.Failed(); n += steps {
 		seed := rand.Uint64()
 		t.Run(fmt.Sprintf("seed %#x", seed), func(t *testing.T) {
-			followAtRandom(t, rand.New(rand.NewPCG(seed, 0)))
+			now := time.Now()
+			whileNothingGoesOn(t, func(t *testing.T) {
+				time.Sleep(time.Until(now)) // files tell the time, too
+				followAtRandom(t, steps, seed)
+			})
 		})
 	}
 }
 
-func followAtRandom(t *testing.T, random *rand.Rand) {
+// pause is the time between passes.
+const pause = 100 * time.Millisecond
+
+func followAtRandom(t *testing.T, steps int, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 0))
+	drivers := rand.New(rand.NewPCG(seed, 1)) // does not shift the steps
 	w := newWorld(t)
 	w.start(1, "a", "b", "c", "d") // makes the files
 	w.end(1)
@@ -48,7 +57,7 @@ func followAtRandom(t *testing.T, random *rand.Rand) {
 	trouble := 0      // of a hundred calls that block or fail
 	w.fail = func(int, string) error {
 		mu.Lock()
-		is, how := random.IntN(100) < trouble, random.IntN(4)
+		is, how := drivers.IntN(100) < trouble, drivers.IntN(4)
 		mu.Unlock()
 		switch {
 		case !is:
@@ -61,20 +70,22 @@ func followAtRandom(t *testing.T, random *rand.Rand) {
 		}
 		return nil
 	}
-	choose := func(n int) int {
-		mu.Lock()
-		defer mu.Unlock()
-		return random.IntN(n)
-	}
+	choose := random.IntN
 	f := w.follower(Options{Parts: 1 + choose(2),
 		Linger: time.Duration(choose(3)-1) * 20 * time.Millisecond})
 	f.patience = 20 * time.Millisecond
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var running sync.WaitGroup
-	runs := choose(2) == 0
-	if runs {
-		running.Go(func() { _ = f.Run(ctx, 20*time.Millisecond) })
+	endRun := func() {}
+	run := func() {
+		run, cancel := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		endRun = func() { cancel(); <-ended }
+		running.Go(func() { _ = f.Run(run, pause); close(ended) })
+	}
+	if choose(2) == 0 {
+		run()
 	}
 
 	processes := make(map[int][]string)
@@ -85,10 +96,26 @@ func followAtRandom(t *testing.T, random *rand.Rand) {
 		}
 	}()
 	trouble = 20
-	for range testprog.Soak(60, 300) {
+	// tell has the kernel tell what has happened, as it mostly does.
+	tell := func(kind uint64, body ...uint32) {
+		switch choose(20) {
+		case 0:
+			w.happens(recordLost, 0, 0, 1, 0)
+		case 1, 2, 3: // a pass finds it
+		default:
+			w.happens(kind, body...)
+		}
+	}
+	for range steps {
 		pid := 1 + choose(4)
-		switch op := choose(8); op {
-		case 0, 1, 2:
+		switch op := choose(9); op {
+		case 0:
+			parent := 1 + choose(4)
+			log = append(log, fmt.Sprint("fork ", pid, " of ", parent))
+			w.startAt(pid, 0x1000*(1+choose(9)), processes[parent]...)
+			processes[pid] = processes[parent]
+			tell(recordFork, uint32(pid), uint32(parent), uint32(pid), uint32(parent))
+		case 1, 2:
 			var files []string
 			for _, name := range []string{"a", "b", "c", "d"} {
 				if choose(2) == 0 {
@@ -98,19 +125,29 @@ func followAtRandom(t *testing.T, random *rand.Rand) {
 			log = append(log, fmt.Sprint("start ", pid, files))
 			w.startAt(pid, 0x1000*(1+choose(9)), files...)
 			processes[pid] = files
+			of := uint32(pid)
+			tell(recordExec, of, of, 0)
+			for _, name := range files {
+				tell(recordMapped, w.mapping(of, name)...)
+			}
 		case 3:
 			log = append(log, fmt.Sprint("end ", pid))
 			w.end(pid)
 			delete(processes, pid)
+			tell(recordExit, uint32(pid), 1, uint32(pid), 1)
 		case 4:
 			if files := processes[pid]; len(files) > 0 {
 				name := files[choose(len(files))]
 				log = append(log, "write "+name)
+				file, err := os.OpenFile(filepath.Join(w.files, name), os.O_WRONLY|os.O_TRUNC, 0)
+				qt.Assert(t, qt.IsNil(err))
+				time.Sleep(time.Duration(choose(3)) * time.Millisecond) // it has no probes meanwhile
 				w.overwrite(name, fmt.Sprint("p", choose(3)))
+				file.Close()
 				w.mu.Lock()
 				written := w.isWritten[name]
 				w.mu.Unlock()
-				if written != nil {
+				if written != nil && !w.noLease {
 					running.Go(written)
 				}
 			}
@@ -121,6 +158,12 @@ func followAtRandom(t *testing.T, random *rand.Rand) {
 			log = append(log, "sync all")
 			running.Go(func() { _ = f.SyncAll(ctx) })
 		case 7:
+			if choose(4) == 0 {
+				log = append(log, "run")
+				endRun()
+				run()
+			}
+		case 8:
 			time.Sleep(time.Duration(choose(40)) * time.Millisecond)
 		}
 	}
@@ -130,6 +173,7 @@ func followAtRandom(t *testing.T, random *rand.Rand) {
 		qt.Check(t, qt.IsNil(f.Close())) // it leaves nothing, which w.follower checks
 		stop()
 		running.Wait()
+		time.Sleep(time.Minute) // until the last call has answered
 		return
 	}
 	mu.Lock()
@@ -139,7 +183,7 @@ func followAtRandom(t *testing.T, random *rand.Rand) {
 	for pid, files := range processes {
 		for _, name := range files {
 			for part := range f.opts.Parts {
-				if a := (&fake{part, name, pid}); w.perFile(name) {
+				if a := (&fake{part, name, pid, nil}); w.perFile(name) {
 					want[a.String()] = true
 				} else {
 					a.pid = 0
@@ -157,13 +201,14 @@ func followAtRandom(t *testing.T, random *rand.Rand) {
 		defer w.mu.Unlock()
 		clear(has)
 		for a := range w.attached {
-			has[a.String()] = true
+			has[a.String()] = !a.written
 		}
 		return maps.Equal(has, want) && len(w.attached) == len(want) && len(f.attached) == len(want) &&
 			len(f.calls) == 0
 	}
-	until := time.Now().Add(testneeds.Patience(10 * time.Second))
-	for ; !is(); time.Sleep(5 * time.Millisecond) {
+	// In fewer passes than after which the mappings of an idle process are read.
+	until := time.Now().Add(10 * time.Second)
+	for ; !is(); time.Sleep(pause) {
 		if time.Now().After(until) {
 			t.Errorf("it has attached %v, not %v", slices.Sorted(maps.Keys(has)),
 				slices.Sorted(maps.Keys(want)))

@@ -5,6 +5,7 @@
 package follow
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
@@ -51,6 +53,9 @@ type world struct {
 	perFile     func(file string) bool
 	fail        func(part int, file string) error
 
+	records [][]byte      // of the kernel, as a watcher gets them
+	woken   chan struct{} // has a value if there are some
+
 	// "+0 a 7" and "-0 a" for part 0 of file a in process 7 and in every
 	// process, "!" and errors.
 	told []string
@@ -61,6 +66,12 @@ type fake struct {
 	part int
 	file string
 	pid  int
+	*opening
+}
+
+// opening is an open file.
+type opening struct {
+	written bool // nothing is attached by it any more
 }
 
 func (a *fake) String() string {
@@ -84,13 +95,23 @@ func whileNothingGoesOn(t *testing.T, test func(t *testing.T)) {
 
 func newWorld(t *testing.T) *world {
 	w := &world{
-		t: t, root: t.TempDir(), files: t.TempDir(), names: make(map[procfs.FileID]string),
+		t: t, root: inMemory(t), files: inMemory(t), names: make(map[procfs.FileID]string),
 		ended: make(map[int]int), attached: make(map[*fake]bool), room: 1000,
-		isWritten: make(map[string]func()),
-		perFile:   func(string) bool { return true }, fail: func(int, string) error { return nil },
+		isWritten: make(map[string]func()), woken: make(chan struct{}, 1),
+		perFile: func(string) bool { return true }, fail: func(int, string) error { return nil },
 	}
 	w.write("self/status", fmt.Sprintf("NSpid:\t%d\n", os.Getpid()))
 	return w
+}
+
+// inMemory returns a directory that waits for no disk, if there is one.
+func inMemory(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "gousdt-world")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { qt.Check(t, qt.IsNil(os.RemoveAll(dir))) })
+	return dir
 }
 
 func (w *world) write(name, text string) {
@@ -99,6 +120,79 @@ func (w *world) write(name, text string) {
 	qt.Assert(w.t, qt.IsNil(os.MkdirAll(filepath.Dir(path), 0o755)))
 	qt.Assert(w.t, qt.IsNil(os.WriteFile(path, []byte(text), 0o644)))
 }
+
+// Records that the kernel makes of what a process does, see perf_event.h.
+const (
+	recordLost   = 2
+	recordExec   = 3 | 1<<13<<32 // the misc of the header
+	recordExit   = 4
+	recordFork   = 7
+	recordMapped = 10
+)
+
+// happens has the watcher get a record about a process.
+func (w *world) happens(kind uint64, body ...uint32) {
+	size := 8 + (4*len(body)+7)&^7 + 8 // with a header and the time
+	record := binary.NativeEndian.AppendUint32(nil, uint32(kind))
+	record = binary.NativeEndian.AppendUint16(record, uint16(kind>>32))
+	record = binary.NativeEndian.AppendUint16(record, uint16(size))
+	for _, word := range body {
+		record = binary.NativeEndian.AppendUint32(record, word)
+	}
+	w.mu.Lock()
+	w.records = append(w.records, append(record, make([]byte, size-len(record))...))
+	w.mu.Unlock()
+	select {
+	case w.woken <- struct{}{}:
+	default:
+	}
+}
+
+// mapping is the record of a process that maps a file.
+func (w *world) mapping(pid uint32, file string) []uint32 {
+	var stat unix.Stat_t
+	qt.Assert(w.t, qt.IsNil(unix.Stat(filepath.Join(w.files, file), &stat)))
+	body := [17]uint32{0: pid, 1: pid, 8: 8, 9: 1} // at the device of startAt
+	words := unsafe.Slice((*byte)(unsafe.Pointer(&body)), unsafe.Sizeof(body))
+	binary.NativeEndian.PutUint64(words[16:], 0x1000) // long
+	binary.NativeEndian.PutUint64(words[40:], stat.Ino)
+	words[64] = '/'
+	return body[:]
+}
+
+// Wait and the methods after it are those of the source of records. The
+// kernel's holds a thread, and in a bubble no time would pass meanwhile.
+type source struct {
+	*world
+	stopped chan struct{}
+}
+
+func (w *world) record() (procwatch.Recorder, error) {
+	return source{w, make(chan struct{})}, nil
+}
+
+func (s source) Wait() bool {
+	select {
+	case <-s.woken:
+		return true
+	case <-s.stopped:
+		return false
+	}
+}
+
+func (s source) Stop() { close(s.stopped) }
+
+func (s source) Each(each func([]byte)) {
+	s.mu.Lock()
+	records := s.records
+	s.records = nil
+	s.mu.Unlock()
+	for _, record := range records {
+		each(record)
+	}
+}
+
+func (s source) Close() {}
 
 // start has a process map files, given by their names, and no others.
 func (w *world) start(pid int, files ...string) { w.startAt(pid, 0x1000, files...) }
@@ -164,6 +258,7 @@ func fileID(t *testing.T, path string) procfs.FileID {
 type fakeFile struct {
 	*world
 	name string
+	*opening
 }
 
 // Open and the methods after it are those of the driver.
@@ -185,7 +280,7 @@ func (w *world) Open(pair *procwatch.ProcessFile) (File[*fake], error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.opened++
-	return fakeFile{w, name}, nil
+	return fakeFile{w, name, new(opening)}, nil
 }
 
 func (w fakeFile) Close() error {
@@ -216,7 +311,7 @@ func (w fakeFile) Attach(
 	if len(w.attached) == w.room {
 		return nil, false, errFull
 	}
-	a := &fake{part, w.name, pid}
+	a := &fake{part, w.name, pid, w.opening}
 	w.attached[a] = true
 	return a, true, nil
 }
@@ -224,7 +319,12 @@ func (w fakeFile) Attach(
 func (w fakeFile) WhenWritten(call func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.isWritten[w.name] = call
+	w.isWritten[w.name] = func() {
+		w.mu.Lock()
+		w.written = true
+		w.mu.Unlock()
+		call()
+	}
 }
 
 func (w fakeFile) HoldsWriters() error {
@@ -320,7 +420,7 @@ func (w *world) takeTold() []string {
 // follower returns a follower of all processes of the world.
 func (w *world) follower(opts Options) *Follower[*fake] {
 	w.t.Helper()
-	opts.Proc.FS = procfs.NewFS(w.root)
+	opts.Proc.FS, opts.Proc.Record = procfs.NewFS(w.root), w.record
 	opts.Parts = max(opts.Parts, 1)
 	f, err := New[*fake](w, opts)
 	qt.Assert(w.t, qt.IsNil(err))

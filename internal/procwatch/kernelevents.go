@@ -10,8 +10,20 @@ import (
 	"github.com/gousdt/gousdt/internal/deadline"
 )
 
+// Recorder gets records about processes, as [Records] gets those of the kernel.
+type Recorder interface {
+	// Wait waits for records until Stop is called, and reports whether there
+	// may be some.
+	Wait() bool
+	Stop()
+	// Each shows each record that there is, once.
+	Each(func(record []byte))
+	// Close is called after Stop, when Wait has returned.
+	Close()
+}
+
 type eventSource struct {
-	records *Records
+	records Recorder
 	done    sync.WaitGroup
 
 	// happened gets a value, if it has none, when there is something to take.
@@ -22,8 +34,11 @@ type eventSource struct {
 	pace  pace
 }
 
-func openEventSource() (*eventSource, error) {
-	records, err := recordEvents()
+func openEventSource(record func() (Recorder, error)) (*eventSource, error) {
+	if record == nil {
+		record = recordEvents
+	}
+	records, err := record()
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +59,7 @@ func (s *eventSource) gather() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.taken.started = false
-	s.records.each(s.taken.add)
+	s.records.Each(s.taken.add)
 	s.pace.gathered, s.pace.started = time.Now(), s.taken.started
 	if len(s.taken.pids) == 0 && s.taken.lost == 0 {
 		return

@@ -21,7 +21,7 @@ func RecordAtOnce() (*Records, error) { return nil, errors.ErrUnsupported }
 // RecordFamily is available on Linux only.
 func RecordFamily(int) (*Records, error) { return nil, errors.ErrUnsupported }
 
-func recordEvents() (*Records, error) { return nil, errors.ErrUnsupported }
+func recordEvents() (Recorder, error) { return nil, errors.ErrUnsupported }
 
 // Wait is available on Linux only.
 func (r *Records) Wait() bool { return false }
@@ -29,7 +29,8 @@ func (r *Records) Wait() bool { return false }
 // Stop is available on Linux only.
 func (r *Records) Stop() {}
 
-func (r *Records) each(func([]byte)) {}
+// Each is available on Linux only.
+func (r *Records) Each(func([]byte)) {}
 
 // Close is available on Linux only.
 func (r *Records) Close() {}

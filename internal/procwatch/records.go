@@ -125,7 +125,7 @@ func parseRecord(record []byte) (r Record, path []byte, ok bool) {
 // Drain returns the records since it was called last. They are in the order of
 // their times, on which processors do not quite agree.
 func (r *Records) Drain() (all []Record) {
-	r.each(func(record []byte) {
+	r.Each(func(record []byte) {
 		if parsed, path, ok := parseRecord(record); ok && parsed.Kind != threadEnded {
 			parsed.Path = string(path)
 			all = append(all, parsed)

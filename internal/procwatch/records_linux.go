@@ -54,7 +54,7 @@ func RecordFamily(tid int) (*Records, error) {
 
 // recordEvents is RecordAll for a watcher, which compares files by their device
 // and inode. Wait returns at the first record.
-func recordEvents() (*Records, error) { return openRecords(-1, 0, ringBytes, 1) }
+func recordEvents() (Recorder, error) { return openRecords(-1, 0, ringBytes, 1) }
 
 // openRecords opens the buffers, of some bytes each. Wait returns when one has
 // as many bytes as wakeup says. The privileges are those of RecordAll, if tid
@@ -147,8 +147,8 @@ func (r *Records) Stop() {
 	_, _ = unix.Write(r.stop, one[:])
 }
 
-// each shows each record that there is, and makes room for others.
-func (r *Records) each(each func(record []byte)) {
+// Each shows each record that there is, and makes room for others.
+func (r *Records) Each(each func(record []byte)) {
 	for _, ring := range r.rings {
 		head := atomic.LoadUint64(&ring.control.Data_head)
 		tail := ring.control.Data_tail // only we write it

@@ -57,6 +57,8 @@ type WatcherOptions struct {
 	// through, as long as it takes, instead of setting them aside: they are the
 	// caller's own.
 	Patient bool
+	// Record begins to record what processes do; nil asks the kernel.
+	Record func() (Recorder, error)
 	// BeforePass, if set, is called before each scan of all processes, by
 	// SyncAll and Run, under the rules of Handler. It can retry operations of
 	// the Handler that failed.
@@ -71,7 +73,6 @@ type WatcherOptions struct {
 type Watcher struct {
 	WatcherOptions
 	cache    *cache
-	source   func() (*eventSource, error)
 	patience time.Duration // with the scan of a process
 	// unanswered counts the scans that do not return.
 	unanswered deadline.Unanswered
@@ -139,7 +140,6 @@ func (p *watched) hasSettled(now time.Time) bool {
 func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 	w := &Watcher{
 		cache:    newCache(patterns...),
-		source:   openEventSource,
 		patience: deadline.File,
 		scanning: deadline.NewInTurns(),
 		due:      make(chan struct{}, 1),
@@ -368,7 +368,7 @@ func (w *Watcher) openEvents() (*eventSource, error) {
 		return nil, fmt.Errorf("%w: %s is not the proc file system of the caller's PID namespace",
 			errNoKernelEvents, w.FS.Root())
 	}
-	source, err := w.source()
+	source, err := openEventSource(w.Record)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoKernelEvents, err)
 	}

@@ -55,9 +55,7 @@ func startRunning(t *testing.T, mode runMode, options WatcherOptions) *running {
 	r.Watcher = NewWatcher(&options, patterns(t, tracedProvider()+":*")...)
 	r.events, r.patience = mode.events, scansAnswer
 	if !mode.events {
-		r.source = func() (*eventSource, error) {
-			return nil, errors.New("switched off")
-		}
+		r.Record = func() (Recorder, error) { return nil, errors.New("switched off") }
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	r.cancel = cancel
