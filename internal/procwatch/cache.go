@@ -29,6 +29,7 @@ type request struct {
 	mounts   *Mounts // of the process
 	owner    string
 	searched bool
+	written  bool // while it was read
 }
 
 // cache opens the files that processes map and that have wanted probes, each
@@ -370,6 +371,8 @@ func (f *CachedFile) prepare(m *request, q question) (ok bool, err error) {
 	room := min(maxKeptSites-c.kept, maxKeptOfFile)
 	c.mu.Unlock()
 	elf, notes, err := c.read(file, room)
+	is, failed := procfs.IdentifyOpen(file)
+	m.written = m.written || failed == nil && is.Contents != q.Contents
 	c.mu.Lock()
 	switch m.searched = err == nil; {
 	case err != nil:
@@ -377,7 +380,7 @@ func (f *CachedFile) prepare(m *request, q question) (ok bool, err error) {
 	case notes.matches:
 		f.elf, f.owner, f.notes, f.contents = elf, m.owner, notes, q.Contents
 		c.kept += notes.bytes
-	default:
+	case !m.written:
 		c.unwanted.put(q, notes.err)
 		if notes.err != nil {
 			err = m.Wrap(opReadProbes, notes.err)

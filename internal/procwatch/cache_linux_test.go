@@ -81,6 +81,20 @@ func (c *cache) inUse() int {
 func TestCache(t *testing.T) {
 	nothing, free := elfnote.Exact("otel_memory", "nothing"), elfnote.Exact("otel_memory", "free")
 
+	t.Run("notices that a file is written to while it is read", func(t *testing.T) {
+		f, c := newFixture(t), newCache()
+		m := mapped(t, f, 1, memoryProbes.write(t, t.TempDir(), "lib.so"))
+		_, err := m.Identify()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsNil(os.Truncate(m.Path, 10)))
+		asked := &request{mounts: new(Mounts), MappedFile: m}
+		_, ok, err := c.acquire(asked)
+		qt.Check(t, qt.IsNil(err), qt.Commentf("what is not whole is not malformed"))
+		qt.Check(t, qt.IsFalse(ok))
+		qt.Check(t, qt.IsTrue(asked.written))
+		qt.Check(t, qt.HasLen(c.unwanted.recent, 0))
+	})
+
 	t.Run("opens a file once for all processes", func(t *testing.T) {
 		f, c := newFixture(t), newCache()
 		lib := memoryProbes.write(t, t.TempDir(), "lib.so")

@@ -405,6 +405,7 @@ func (w *Watcher) pair(t *task, m *procfs.MappedFile, found *foundPairs) (*Proce
 	wanted := request{MappedFile: m, mounts: &t.mounts, owner: t.now.owner}
 	file, ok, err := w.cache.acquire(&wanted)
 	found.searched = found.searched || wanted.searched
+	t.settles = t.settles || wanted.written
 	if err != nil || !ok {
 		return nil, err
 	}
