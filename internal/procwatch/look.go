@@ -110,9 +110,10 @@ func (t *task) isAnother() bool {
 }
 
 // hasNothingWanted reports whether a process was scanned without fault, and has
-// no wanted file.
+// no wanted file, nor one that may not be whole.
 func (t *task) hasNothingWanted() bool {
-	return t.outcome == scanned && len(t.pairs) == 0 && t.now.access == granted && len(t.errors) == 0
+	return t.outcome == scanned && len(t.pairs) == 0 && t.now.access == granted && len(t.errors) == 0 &&
+		!t.settles
 }
 
 type buffers struct {
