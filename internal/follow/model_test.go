@@ -28,7 +28,7 @@ import (
 // seed.
 func TestFollowerIsAsItsModel(t *testing.T) {
 	const steps = 60
-	for n := 0; n < testprog.Soak(20_000, 1_000_000) && !t.Failed(); n += steps {
+	for n := 0; n < testprog.Soak(10_000, 1_000_000) && !t.Failed(); n += steps {
 		seed := rand.Uint64()
 		t.Run(fmt.Sprintf("seed %#x", seed), func(t *testing.T) {
 			now := time.Now()
@@ -206,7 +206,7 @@ func followAtRandom(t *testing.T, steps int, seed uint64) {
 		return maps.Equal(has, want) && len(w.attached) == len(want) && len(f.attached) == len(want) &&
 			len(f.calls) == 0
 	}
-	// In fewer passes than after which the mappings of an idle process are read.
+	// Fewer passes than after which the mappings of an idle process are read.
 	until := time.Now().Add(10 * time.Second)
 	for ; !is(); time.Sleep(pause) {
 		if time.Now().After(until) {

@@ -53,7 +53,7 @@ func TestWatcherScansAgainOnceAFileHasSettled(t *testing.T) {
 			reads := w.countReads(1)
 			w.Watcher.told = map[int]*told{1: {mapped: []mappedFile{{key(8, 1), 1}}}}
 			w.pass()
-			qt.Check(t, qt.HasLen(w.unwanted, 0), qt.Commentf("other processes that map the file are scanned"))
+			qt.Check(t, qt.HasLen(w.unwanted, 0), qt.Commentf("others that map the file are scanned"))
 			write()
 			w.pass()
 			qt.Check(t, qt.Equals(reads(), 1))
