@@ -393,7 +393,8 @@ func (w *Watcher) pair(t *task, m *procfs.MappedFile, found *foundPairs) (*Proce
 	if err != nil {
 		return nil, err
 	}
-	t.settles = t.settles || time.Since(time.Unix(0, id.Modified)).Abs() < settling
+	// A file that is truncated has its old time for a moment.
+	t.settles = t.settles || id.Size == 0 || time.Since(time.Unix(0, id.Modified)).Abs() < settling
 	if other := found.at[id.FileID]; other != nil {
 		other.Mappings = append(other.Mappings, m.Mappings...)
 		return nil, nil

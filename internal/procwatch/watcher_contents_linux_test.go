@@ -65,6 +65,16 @@ func TestWatcherScansAgainOnceAFileHasSettled(t *testing.T) {
 			qt.Check(t, qt.Equals(reads(), 0), qt.Commentf("the file was whole"))
 		})
 	})
+	t.Run("if it is empty, whatever its time says", func(t *testing.T) {
+		whileNothingGoesOn(t, func(t *testing.T) {
+			w, write := half(t)
+			qt.Assert(t, qt.IsNil(os.Chtimes(w.libs["memory.so"], time.Time{}, time.Now().Add(-time.Hour))))
+			w.pass()
+			write()
+			time.Sleep(settling)
+			w.pass("+otel_memory", "+1 memory.so")
+		})
+	})
 	t.Run("while it runs", func(t *testing.T) {
 		whileNothingGoesOn(t, func(t *testing.T) {
 			w, write := half(t)
