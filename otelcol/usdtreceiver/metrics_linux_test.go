@@ -328,7 +328,7 @@ func TestReloadMissesNothing(t *testing.T) {
 		"spans": []any{map[string]any{"pair": "postgresql:statement", "where": ofTest,
 			"buffer_size": room}},
 	}
-	factory := usdtreceiver.NewFactoryThatParks(2 * time.Second)
+	factory := usdtreceiver.NewFactoryThatParks(testneeds.Patience(2 * time.Second))
 	s, end := startedBy(t, factory, settings)
 	s.awaitAttached(b.File, "metrics", "spans[0]")
 	all := []*sinks{s}
@@ -358,7 +358,7 @@ func TestReloadMissesNothing(t *testing.T) {
 // One that is changed takes the place of the one before, which ends.
 func TestReloadOfAnotherConfiguration(t *testing.T) {
 	b := startBenchmark(t)
-	factory := usdtreceiver.NewFactoryThatParks(2 * time.Second)
+	factory := usdtreceiver.NewFactoryThatParks(testneeds.Patience(2 * time.Second))
 	settings := func(name string) map[string]any {
 		return map[string]any{"temporality": "delta", "metrics": []any{map[string]any{
 			"name": name, "count": "postgresql:query__start", "where": ofTest}}}
