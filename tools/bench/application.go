@@ -39,6 +39,10 @@ const (
 	// an application is at most overhead of its time.
 	trapNanoseconds = 500
 	overhead        = 1.03
+
+	// aboveFloor is what a question may take of what its traps take, if these
+	// are most of the time: the kernel's trap alone takes 400 to 600 ns.
+	aboveFloor = 1.25
 )
 
 // A question is what is asked while an application works.
@@ -53,8 +57,9 @@ type question struct {
 	// hits is how often the probes fire in a unit of work, -1 if it varies.
 	hits float64
 	// alone is who works with the same options and nothing attached, if there
-	// are some, and peer who gives the same answer.
-	alone, peer string
+	// are some, peer who gives the same answer, and floor who has an empty
+	// program at the same probes.
+	alone, peer, floor string
 }
 
 // goals are that usdttrace costs what the traps cost, and no more than a peer.
@@ -62,6 +67,9 @@ func goals(questions []question) (all []goal) {
 	for _, q := range questions {
 		if q.command == nil || q.command[0] != "usdttrace" {
 			continue
+		}
+		if q.floor != "" {
+			all = append(all, goal{Of: q.name, Than: q.floor, Times: aboveFloor})
 		}
 		if q.hits >= 0 {
 			all = append(all, goal{Of: q.name, Than: cmp.Or(q.alone, untraced), Times: overhead,
@@ -304,6 +312,8 @@ func statements(count, executions float64) []question {
 		start    = "postgresql:query__execute__start"
 		executed = "usdt:FILE:postgresql:query__execute__"
 		text     = "usdttrace --latency, statements by SQL text"
+		// Its floor: more than half of what it costs is five traps.
+		traps = "bpftrace, the probes of a statement, empty programs"
 	)
 	return []question{
 		{name: untraced},
@@ -317,14 +327,20 @@ func statements(count, executions float64) []question {
 		{name: "perf trace, two probes, each printed", command: perf("trace", "-a",
 			"-e", "PERF:query__execute__start", "-e", "PERF:query__execute__done")},
 		// Each sets what pg_stat_activity shows of it three times.
-		{name: text, hits: 2*executions + 3*count, peer: textPeer,
+		{name: text, hits: 2*executions + 3*count, peer: textPeer, floor: traps,
 			command: []string{"usdttrace", "--latency", "postgresql:statement", "--by", "query", "FILE"}},
 		{name: textPeer, command: []string{"bpftrace", "-e",
 			"usdt:FILE:postgresql:statement__status /arg0/ { @q[tid] = str(arg0); } " + executed + "start { @s[tid] = nsecs; } " +
 				executed + "done /@s[tid]/ { @t[@q[tid]] = hist(nsecs - @s[tid]); delete(@s[tid]); }"}},
 		{name: "usdttrace --slow 5ms, statements",
 			command: []string{"usdttrace", "--slow", "5ms", "postgresql:statement", "FILE"},
-			hits:    2*executions + 3*count},
+			hits:    2*executions + 3*count, peer: slowPeer, floor: traps},
+		{name: slowPeer, command: []string{"bpftrace", "-e",
+			"usdt:FILE:postgresql:statement__status /arg0/ { @q[tid] = str(arg0); } " + executed + "start { @s[tid] = nsecs; } " +
+				executed + "done /@s[tid]/ { if (nsecs - @s[tid] > 5000000) { " +
+				`printf("%d %s\n", (nsecs - @s[tid]) / 1000, @q[tid]); } delete(@s[tid]); }`}},
+		{name: traps, command: []string{"bpftrace", "-e", "usdt:FILE:postgresql:statement__status { } " +
+			executed + "start { } " + executed + "done { }"}},
 		{name: byStack, command: []string{"usdttrace", "--count", "--by", "stack", "FILE", start},
 			hits: executions, peer: ofStack},
 		{name: ofStack, command: []string{"bpftrace", "-e", executed + "start { @[ustack] = count(); }"}},
@@ -335,7 +351,10 @@ func statements(count, executions float64) []question {
 	}
 }
 
-const textPeer = "bpftrace, a histogram for each statement"
+const (
+	textPeer = "bpftrace, a histogram for each statement"
+	slowPeer = "bpftrace, statements slower than 5 ms"
+)
 
 // pgbench is a server of PostgreSQL, and for other options another one.
 func (e *env) pgbench(times int, arguments ...string) (*application, error) {
@@ -448,22 +467,36 @@ func (e *env) postgres(
 
 // Entries fire only while lines are traced, too: two lines of the loop and one
 // of the function, beside its entry and return.
+// pythonQuestions are about calls that take a tenth of a trap. So the goals are
+// beside the traps.
 var pythonQuestions = []question{
 	{name: untraced},
-	{name: "usdttrace --count, returns", hits: 1,
+	{name: "usdttrace --count, returns", hits: -1, floor: returnTraps, peer: returnPeer,
 		command: []string{"usdttrace", "--count", "FILE", "python:function__return"}},
+	{name: returnPeer,
+		command: []string{"bpftrace", "-e", pythonProbe + "function__return { @ = count(); }"}},
+	{name: returnTraps, command: []string{"bpftrace", "-e", pythonProbe + "function__return { }"}},
+	// A call fires its two probes, and python:line three times: at the two
+	// lines of the loop and at the one of the function.
+	{name: callTraps, command: []string{"bpftrace", "-e", pythonProbe + "line { } " + pythonProbe +
+		"function__entry { } " + pythonProbe + "function__return { }"}},
 	{name: twoProbes, command: []string{"usdttrace", "--latency", "python:function", "FILE"},
-		hits: 5, peer: ofPeer},
+		hits: -1, floor: callTraps, peer: ofPeer},
 	{name: ofPeer, command: []string{"bpftrace", "-e", pythonProbe + "line { } " + pythonProbe +
 		"function__entry { @d[tid]++; @s[tid, @d[tid]] = nsecs; } " + pythonProbe +
 		"function__return /@d[tid]/ { @t = hist(nsecs - @s[tid, @d[tid]]); " +
 		"delete(@s[tid, @d[tid]]); @d[tid]--; }"}},
-	{name: "usdttrace --latency, by function", hits: 5,
+	{name: "usdttrace --latency, by function", hits: -1, floor: callTraps,
 		command: []string{"usdttrace", "--latency", "python:function", "--by", "function", "FILE"}},
 	{name: "cProfile", options: []string{"-m", "cProfile"}},
 }
 
-const pythonProbe = "usdt:FILE:python:"
+const (
+	pythonProbe = "usdt:FILE:python:"
+	returnPeer  = "bpftrace, returns counted"
+	returnTraps = "bpftrace, returns, an empty program"
+	callTraps   = "bpftrace, calls, empty programs"
+)
 
 // python is a program that calls a function.
 func (e *env) python() (*application, error) {
