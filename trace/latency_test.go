@@ -366,7 +366,8 @@ func TestMismatchesAreSeen(t *testing.T) {
 		{"swapped", "gousdt_calls:loop: start and end differ in arg0 in 16 of 80 calls", "arg0", 80},
 		{"chained", "", "", 0},
 		{"elsewhere", "about as many starts have no end as ends have no start: " +
-			"calls may end on another thread, or in another process, than they start on", "arg0", 40},
+			"calls may end in another process than they start in, where nothing matches them, " +
+			"or on another thread", "arg0", 40},
 	} {
 		times := &trace.Aggregation{Latency: &trace.Latency{Pair: pair}}
 		matched := &trace.Aggregation{Latency: &trace.Latency{Pair: pair, By: "arg0"}}
@@ -390,6 +391,21 @@ func TestMismatchesAreSeen(t *testing.T) {
 			qt.Check(t, qt.Equals(ended, test.ended), qt.Commentf("%s", test.scenario))
 		}
 	}
+}
+
+// If no call is measured, a few that end in another process are enough.
+func TestCallsThatEndInOtherProcessesAreSeen(t *testing.T) {
+	s := newSession(t, aggregating(&trace.Aggregation{Latency: &trace.Latency{Pair: "gousdt_calls:left"}}))
+	path := copyOf(t, "calls")
+	attach(t, s, usdt.Target{Path: path}, "gousdt_calls:left*", nil)
+	for i := range 10 {
+		cmd := exec.Command(path, []string{"leave", "end"}[i%2])
+		cmd.Stdin = strings.NewReader("\n")
+		qt.Assert(t, qt.IsNil(cmd.Run()))
+	}
+	losses, err := s.Losses()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.StringContains(losses.Mismatch, "calls may end in another process"))
 }
 
 // Nothing tells when a thread goes on on the stack of a coroutine: the own time
@@ -420,7 +436,8 @@ func TestCallsThatEndElsewhereAreSeen(t *testing.T) {
 	for scenario, want := range map[string]string{
 		"interleaved": "",
 		"elsewhere": "about as many starts have no end as ends have no start: " +
-			"calls may end on another thread, or in another process, than they start on",
+			"calls may end in another process than they start in, where nothing matches them, " +
+			"or on another thread",
 	} {
 		opts := aggregating(&trace.Aggregation{Latency: &trace.Latency{
 			Pair: "gousdt_calls:read"}})

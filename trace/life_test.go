@@ -69,6 +69,7 @@ func TestCallsThatEndOnOtherThreadsAreExplained(t *testing.T) {
 		{1000, false, Losses{Unfinished: 20, Unmatched: 20}, false},
 		{256, true, Losses{Unfinished: 1000, Unmatched: 1000}, false},
 		{0, false, Losses{Unfinished: 3, Unmatched: 3}, false},
+		{0, false, Losses{Unfinished: 5, Unmatched: 5}, true},
 		{0, false, Losses{Replaced: 200, Unmatched: 20}, false},
 	} {
 		all := &seen{ended: test.ended, many: test.many}

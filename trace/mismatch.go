@@ -132,18 +132,20 @@ func (o *openCalls) mismatch(l *Losses) (text, match string) {
 	case worst != nil:
 		return text, worst.match
 	case len(o.compared) > 0 && endElsewhere(l, &all):
-		return "about as many starts have no end as ends have no start: " +
-			"calls may end on another thread, or in another process, than they start on", match
+		return "about as many starts have no end as ends have no start: calls may end in another process " +
+			"than they start in, where nothing matches them, or on another thread", match
 	}
 	return "", ""
 }
 
 // endElsewhere reports whether most calls seem to end on other threads: nearly
-// as many starts lack an end as ends lack a start.
+// as many starts lack an end as ends lack a start. If none was measured, fewer
+// are enough.
 func endElsewhere(l *Losses, all *seen) bool {
 	starts, ends := l.Replaced+l.Killed+l.Exited+l.Left+l.Unfinished, l.Unmatched
 	less, more := min(starts, ends), max(starts, ends)
-	return !all.many && less > few && less > all.ended && more-less <= more/8
+	return !all.many && less > all.ended && (less > few || all.ended == 0 && less > few/2) &&
+		more-less <= more/8
 }
 
 // ids are names of arguments that tell calls apart.

@@ -139,11 +139,18 @@ func TestMismatchesNameTheFlag(t *testing.T) {
 	for match, want := range map[string]string{
 		"arg0": "calls may end elsewhere: --match arg0?\n", "": "calls may end elsewhere: --match?\n",
 	} {
-		s := &summary{losses: losses{Losses: trace.Losses{Unfinished: 20, Unmatched: 20,
+		s := &summary{losses: losses{Losses: trace.Losses{Unfinished: 20, Unmatched: 20, Replaced: 3,
 			Mismatch: "calls may end elsewhere", Match: match}}}
-		qt.Check(t, qt.StringContains(s.text(), "20 not measured: calls that were still running\n"+
+		qt.Check(t, qt.StringContains(s.text(), "3 not measured: starts without an end\n"+"20 not measured: calls that were still running\n"+
 			"20 not measured: ends without a start\n"+want))
 	}
+	o := &options{}
+	o.match = "arg0"
+	tr := &tracer{prepared: prepared{options: o, targets: newTargets(o)}}
+	l := &losses{Losses: trace.Losses{Unmatched: 2}}
+	qt.Check(t, qt.HasLen(tr.reasons(l, nil), 0)) // they may have begun before
+	l.Exited = 2
+	qt.Check(t, qt.StringContains(strings.Join(tr.reasons(l, nil), "\n"), "--match compares values within a process"))
 	s := &summary{losses: losses{Losses: trace.Losses{NoTables: "/a/b"}}}
 	qt.Check(t, qt.StringContains(s.text(), "/a/b: no unwinding tables (.eh_frame) for the probes"))
 }

@@ -604,6 +604,10 @@ func (t *tracer) reasons(l *losses, silent func(pattern int) string) (lines []st
 		}
 		return lines
 	case l.Unmatched > 0:
+		if o.match != "" && l.Replaced+l.Killed+l.Exited+l.Left+l.Unfinished > 0 {
+			starts = append(starts, "no end has the value of a start before it: --match compares values within a "+
+				"process, and calls that end in another one are not measured")
+		}
 		return starts
 	case l.Events+l.Unreadable+l.SelfUnknown+l.Starts+l.NotSampled+l.Left+l.Overlapped+l.Replaced+
 		l.Unfinished+l.Killed+l.Exited > 0:

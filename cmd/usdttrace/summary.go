@@ -247,11 +247,12 @@ func (s *summary) text() string {
 	}
 	const unended = " (PAIR|PROBE names another end)"
 	left := "calls left before their end, as by an exception"
-	without := "starts without an end, as of processes that ran exec"
+	without := "starts without an end"
 	killed, exited := "calls whose process was killed by a signal", "calls whose thread or process exited"
 	unfinished := "calls that were still running"
 	unstarted := "ends without a start"
 	if s.losses.Mismatch == "" {
+		without += ", as of processes that ran exec"
 		unstarted += ", as of calls that had begun before"
 	}
 	if !s.failures && s.losses.Mismatch == "" {
