@@ -403,6 +403,9 @@ func (p *Profile) complete(ctx context.Context) {
 				name := valid(source.function)
 				f = &profile.Function{ID: uint64(len(functions)) + 1, Name: name, SystemName: name,
 					Filename: valid(source.file)}
+				if hasBracketedName(name) {
+					f.SystemName = "" // pprof removes what is in brackets if both names are equal
+				}
 				functions[key] = f
 				p.out.Function = append(p.out.Function, f)
 			}
@@ -415,6 +418,20 @@ func (p *Profile) complete(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// hasBracketedName reports whether a part of a function's name is in angle
+// brackets, as in Python's <module> and Java's <init>. The parameters of a
+// template follow a name.
+func hasBracketedName(name string) bool {
+	after := byte(' ')
+	for _, c := range []byte(name) {
+		if c == '<' && strings.IndexByte(" .:/(", after) >= 0 {
+			return true
+		}
+		after = c
+	}
+	return false
 }
 
 // valid returns a text in UTF-8, which the formats require. Names of files and

@@ -81,6 +81,24 @@ func TestProfileIsOfValidText(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(read.Sample[0].Label["\uFFFD"], []string{"a\uFFFDb"}))
 }
 
+// pprof takes what is in angle brackets for a template's parameters if the
+// name of the function is that of the system, too.
+func TestProfileKeepsNamesInBrackets(t *testing.T) {
+	p := stack.NewProfile(stack.NewSymbolizer(""), profile.ValueType{Type: "hits", Unit: "count"})
+	names := []string{"<module>", "a.py:<listcomp>", "Shop.<init>", "vector<int>::size", "main"}
+	for _, name := range names {
+		p.AddFrames(1<<30, []stack.Frame{{Function: name}}, []int64{1}, nil)
+	}
+	var file bytes.Buffer
+	qt.Assert(t, qt.IsNil(p.Write(t.Context(), &file)))
+	read, err := profile.Parse(&file)
+	qt.Assert(t, qt.IsNil(err))
+	for i, f := range read.Function {
+		qt.Check(t, qt.Equals(f.Name, names[i]))
+		qt.Check(t, qt.Equals(f.SystemName != f.Name, i < 3))
+	}
+}
+
 // The same program is somewhere else in each process.
 func TestStacksOfTwoProcessesOfAFileAreOne(t *testing.T) {
 	testprog.LeakCheck(t)

@@ -666,8 +666,7 @@ type csvPrinter struct {
 }
 
 func (p *csvPrinter) rows(a *aggregation, s *trace.Snapshot) {
-	out := csv.NewWriter(p.out) // the output keeps the error
-	out.UseCRLF = true
+	out := csv.NewWriter(p.out) // the output keeps the error; with UseCRLF it would change texts
 	if p.keys == nil {
 		p.keys = []string{}
 		for _, asked := range p.tracer.printed() {

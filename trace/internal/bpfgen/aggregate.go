@@ -140,7 +140,7 @@ func (b *builder) aggregate(a *Aggregation) {
 	}
 	if readable && a.Value != nil && a.Histogram != nil && !a.Value.Start {
 		if o, _ := b.site.operand(*a.Value); o.class >= ClassFloat32 {
-			b.Fail(fmt.Errorf("%s is a float: it can be added up, but not be distributed",
+			b.Fail(fmt.Errorf("%s is a float: it has no quantiles and no distribution",
 				b.site.describe(*a.Value)))
 			return
 		}
