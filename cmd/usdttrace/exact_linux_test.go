@@ -141,7 +141,8 @@ func TestMismatchesNameTheFlag(t *testing.T) {
 	} {
 		s := &summary{losses: losses{Losses: trace.Losses{Unfinished: 20, Unmatched: 20, Replaced: 3,
 			Mismatch: "calls may end elsewhere", Match: match}}}
-		qt.Check(t, qt.StringContains(s.text(), "3 not measured: starts without an end\n"+"20 not measured: calls that were still running\n"+
+		qt.Check(t, qt.StringContains(s.text(), "3 not measured: starts without an end\n"+
+			"20 not measured: calls that were still running\n"+
 			"20 not measured: ends without a start\n"+want))
 	}
 	o := &options{}
@@ -150,7 +151,8 @@ func TestMismatchesNameTheFlag(t *testing.T) {
 	l := &losses{Losses: trace.Losses{Unmatched: 2}}
 	qt.Check(t, qt.HasLen(tr.reasons(l, nil), 0)) // they may have begun before
 	l.Exited = 2
-	qt.Check(t, qt.StringContains(strings.Join(tr.reasons(l, nil), "\n"), "--match compares values within a process"))
+	qt.Check(t, qt.StringContains(strings.Join(tr.reasons(l, nil), "\n"),
+		"--match compares values within a process"))
 	s := &summary{losses: losses{Losses: trace.Losses{NoTables: "/a/b"}}}
 	qt.Check(t, qt.StringContains(s.text(), "/a/b: no unwinding tables (.eh_frame) for the probes"))
 }
