@@ -699,3 +699,13 @@ func TestCallsOfPostgresTakeTheirOwnTime(t *testing.T) {
 	qt.Check(t, qt.Equals(counts["latency"]+summary.Overlapped+summary.Unmatched, counts["count"]))
 	qt.Check(t, qt.IsTrue(counts["latency"] > counts["count"]/2))
 }
+
+// A pair that is not there is named as a pair, and is no error if there are
+// calls of another one.
+func TestAPairOfSeveralMayLack(t *testing.T) {
+	path := copyOf(t, "calls")
+	r := startWith(t, "nested\n", "--slow", "0", "gousdt_calls:inner", "gousdt_calls:nothing", "--", path).wait()
+	r.ok()
+	qt.Check(t, qt.StringContains(r.stderr, "usdttrace: there is no pair of probes gousdt_calls:nothing in "))
+	qt.Check(t, qt.Not(qt.StringContains(r.stderr, "no probe matches")))
+}

@@ -199,7 +199,12 @@ func (t *tracer) verdict() error {
 	}
 	where := t.where()
 	if sites, _ := t.targets.watched(); sites > 0 {
-		return t.targets.missingPair(where)
+		err := t.targets.missingPair(where)
+		if err != nil && t.hit.Load() { // there are calls of another pair
+			t.messages.Warn("%v", err)
+			return nil
+		}
+		return err
 	}
 	switch late, filtered := t.targets.notAttached(); {
 	case filtered != nil:

@@ -391,7 +391,7 @@ func TestTablesAsCSV(t *testing.T) {
 		Keys: []trace.Value{trace.ValueOf(uint64(17))}, Sum: trace.ValueOf(int64(-10))}}})
 	qt.Check(t, qt.StringContains(out.String(), `,"a ""quote"", and`+"\r\nlines\""))
 	qt.Check(t, qt.Equals(strings.Count(out.String(), "\r"), 1)) // nor is one added
-	lines, err := csv.NewReader(&out).ReadAll() // fails for ragged rows
+	lines, err := csv.NewReader(&out).ReadAll()                  // fails for ragged rows
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(lines, 1+len(texts)+1+1))
 	qt.Check(t, qt.DeepEquals(lines[0][3:8], []string{"other", "str(arg0)", "pid", "count", "sum"}))

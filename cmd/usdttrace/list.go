@@ -202,6 +202,12 @@ func (t *targets) missingPair(where string) error {
 			if !slices.ContainsFunc(listing.Probes,
 				func(probe defs.FileProbe) bool { return end.Match(probe.Provider, probe.Name) }) {
 				missing = append(missing, end)
+				provider, _, _ := strings.Cut(end.String(), ":")
+				if slices.ContainsFunc(listing.Probes,
+					func(probe defs.FileProbe) bool { return probe.Provider == provider }) {
+					return &nothingError{fmt.Errorf("there is no pair of probes %s in %s%s", p, cmp.Or(where, "the files"),
+						" (usdttrace --pairs FILE lists those of a file)")}
+				}
 			}
 		}
 	}

@@ -60,7 +60,7 @@ func TestPairsAreListed(t *testing.T) {
 	qt.Check(t, qt.Matches(lines[1], `PAIR +START +DONE +MATCH +TIME WHILE`))
 	qt.Check(t,
 		qt.Matches(lines[2], `gousdt_calls:\w+ +gousdt_calls:\w+__start +gousdt_calls:\w+__done +tid +-`))
-	qt.Check(t, qt.HasLen(lines, 2+7))
+	qt.Check(t, qt.HasLen(lines, 2+8))
 	for _, line := range start(t, "--json", "--pairs", path).wait().ok() {
 		testschema.Load(t, "usdttrace").Check(t, []byte(line))
 	}
