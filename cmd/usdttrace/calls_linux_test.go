@@ -704,7 +704,8 @@ func TestCallsOfPostgresTakeTheirOwnTime(t *testing.T) {
 // calls of another one.
 func TestAPairOfSeveralMayLack(t *testing.T) {
 	path := copyOf(t, "calls")
-	r := startWith(t, "nested\n", "--slow", "0", "gousdt_calls:inner", "gousdt_calls:nothing", "--", path).wait()
+	r := startWith(t, "nested\n", "--slow", "0", "gousdt_calls:inner", "gousdt_calls:nothing", "--",
+		path).wait()
 	r.ok()
 	qt.Check(t, qt.StringContains(r.stderr, "usdttrace: there is no pair of probes gousdt_calls:nothing in "))
 	qt.Check(t, qt.Not(qt.StringContains(r.stderr, "no probe matches")))

@@ -205,8 +205,8 @@ func (t *targets) missingPair(where string) error {
 				provider, _, _ := strings.Cut(end.String(), ":")
 				if slices.ContainsFunc(listing.Probes,
 					func(probe defs.FileProbe) bool { return probe.Provider == provider }) {
-					return &nothingError{fmt.Errorf("there is no pair of probes %s in %s%s", p, cmp.Or(where, "the files"),
-						" (usdttrace --pairs FILE lists those of a file)")}
+					return &nothingError{fmt.Errorf("there is no pair of probes %s in %s "+
+						"(usdttrace --pairs FILE lists those of a file)", p, cmp.Or(where, "the files"))}
 				}
 			}
 		}

@@ -78,6 +78,7 @@ func TestBuiltin(t *testing.T) {
 		for _, test := range []struct{ provider, name, when, only string }{
 			{"hotspot", "method__entry", "a method begins", ".*DTraceMethodProbes.*"},
 			{"php", "function__entry", "a function begins", ".*USE_ZEND_DTRACE=1.*"},
+			{"php", "error", "an error or a warning is reported, but never in PHP 8.2", "in no run of PHP 8.2, .*"},
 			{"hotspot", "gc__begin", "a garbage collection starts", ""},
 			{"hotspot_jni", "CallIntMethod__entry", "", "when native code calls the JNI function"},
 			{"libpthread", "mutex_entry", "a thread wants a mutex", ""},

@@ -21,6 +21,7 @@ provider php {
 #pragma gousdt fires php:compile__* only with the environment variable USE_ZEND_DTRACE=1
 #pragma gousdt fires php:execute__* only with the environment variable USE_ZEND_DTRACE=1
 #pragma gousdt fires php:function__* only with the environment variable USE_ZEND_DTRACE=1
+#pragma gousdt fires php:error in no run of PHP 8.2, with USE_ZEND_DTRACE=1 or without; other versions were not tried
 
 #pragma gousdt note php:compile__file__entry filename null, or a small number, for files that are included: filename of the end and start.translated name each file
 
@@ -39,4 +40,4 @@ provider php {
 #pragma gousdt when php:function__return a function ends
 #pragma gousdt when php:exception__thrown an exception is thrown
 #pragma gousdt when php:exception__caught an exception is caught
-#pragma gousdt when php:error an error or a warning is reported
+#pragma gousdt when php:error an error or a warning is reported, but never in PHP 8.2
