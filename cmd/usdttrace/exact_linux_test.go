@@ -133,6 +133,15 @@ func TestAnEventStandsForThoseThatWereNotSampled(t *testing.T) {
 		"100 of all hits have no event that stands for them: "))
 }
 
+// Stacks that are unwound here are counted from events, which can be lost.
+func TestSharesOfLostEventsAreNotKnown(t *testing.T) {
+	for said, lost := range map[bool]uint64{true: 3, false: 0} {
+		s := &summary{fromEvents: true, losses: losses{Losses: trace.Losses{Events: lost}}}
+		qt.Check(t, qt.Equals(strings.Contains(s.text(), "\ncounts and shares are of the hits that were not lost"),
+			said))
+	}
+}
+
 // Where starts and ends seem not to belong together, the flag is named that may
 // help, and not the reasons of other losses.
 func TestMismatchesNameTheFlag(t *testing.T) {

@@ -472,7 +472,7 @@ func (o *options) check() error {
 func (o *options) checkSampling() error {
 	if o.samples() && o.aggregates() && !o.fromEvents() {
 		return errors.New("--every and --rate do not go with " +
-			cmp.Or(o.needsKernel(), "--count, --sum and --hist") +
+			cmp.Or(o.needsKernel(), "--count, --sum and --hist (but with --count --by stack)") +
 			": what is counted in the kernel is counted of all hits")
 	}
 	return nil
@@ -655,6 +655,8 @@ func (o *options) parseLatency() error {
 	switch {
 	case o.pair == "" && o.match != "" && o.slow == nil:
 		return errors.New("--match goes with --latency and --slow")
+	case strings.Contains(o.match, ","):
+		return errors.New("--match names one TERM, or TERM=TERM where the ends have another one: not several")
 	case o.pair == "":
 		return nil
 	}

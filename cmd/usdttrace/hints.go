@@ -595,7 +595,14 @@ func (t *tracer) reasons(l *losses, silent func(pattern int) string) (lines []st
 		if l.Replaced+l.Unmatched > 0 {
 			calls += "and that were measured, "
 		}
-		return []string{fmt.Sprintf("%snone was as long as --slow %v", calls, *o.slow)}
+		if *o.slow > 0 {
+			return []string{fmt.Sprintf("%snone was as long as --slow %v", calls, *o.slow)}
+		}
+		lines = append(starts, "calls began and ended meanwhile, but --where holds for none")
+		if strings.Contains(o.where, "failed") && !t.knowsFailures() {
+			lines = append(lines, "no probe is known at which they end if they fail: PAIR|PROBE names one")
+		}
+		return lines
 	case l.filtered:
 		lines = append(starts, "probes fired, but --where holds for no hit")
 		if strings.Contains(o.where, "str(") {

@@ -46,6 +46,7 @@ type summary struct {
 	failures   bool   // the ends of all failed calls are known
 	self       bool   // own times of calls are asked for
 	float      bool   // floats are added up
+	fromEvents bool   // stacks are counted from events
 	slowed     string // which times contain the cost of a probe that is attached for them
 	behind     string // which keys are behind pointers of the program
 }
@@ -115,6 +116,7 @@ func (t *tracer) report(c collected) error {
 	mode, _ := t.options.mode.Resolve() // the session has resolved it
 	s := &summary{mode: mode.String(), took: t.took(), events: c.events, collected: c,
 		self: t.options.self, behind: t.keysBehindPointers()}
+	s.fromEvents = t.samples != nil
 	s.failures, s.slowed, s.float = t.knowsFailures(), t.targets.slowed(), t.options.sumIsFloat
 	s.sites, s.files = t.targets.watched()
 	if t.latecomers != nil {
@@ -244,6 +246,9 @@ func (s *summary) text() string {
 	text += fmt.Sprintf("; %s\n", formatDuration(float64(s.took)))
 	for _, loss := range s.losses.owners[:min(len(s.losses.owners), maxOwnerLosses)] {
 		text += fmt.Sprintf("of the lost events %s\n", ownerOfLoss(&loss))
+	}
+	if s.fromEvents && s.losses.Events > 0 {
+		text += "counts and shares are of the hits that were not lost (--unwind fp loses none)\n"
 	}
 	const unended = " (PAIR|PROBE names another end)"
 	left := "calls left before their end, as by an exception"

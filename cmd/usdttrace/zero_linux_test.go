@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -67,10 +68,12 @@ func TestZeroIsExplained(t *testing.T) {
 			"fire three 3\nquit\n", "probes fired, but --where holds for no hit\n"},
 		"slow calls": {[]string{"--slow", "1h", "gousdt_calls:outer"}, "nested\n",
 			"of the calls that began and ended meanwhile, none was as long as --slow 1h0m0s\n"},
+		"slow calls that fail": {[]string{"--slow", "0", "--where", "failed", "gousdt_calls:outer"},
+			"nested\n", "no probe is known at which they end if they fail: PAIR|PROBE names one\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			program := "target-pie"
-			if name == "slow calls" {
+			if strings.HasPrefix(name, "slow calls") {
 				program = "calls"
 			}
 			r := startWith(t, test.input, append(test.flags, "--", copyOf(t, program))...).wait()
