@@ -443,7 +443,7 @@ func TestFileMeansThePath(t *testing.T) {
 	} {
 		old.Fire("three", 1)
 		replace()
-		const said = "is another file now: also watching 1 site in it\n"
+		const said = "is another file now: also watching 1 site in it, from now on\n"
 		r.awaitCount(&r.stderr, said, i+1)
 		p := testprog.Start(t, old.path)
 		p.Fire("three", 2)

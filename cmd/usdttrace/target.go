@@ -557,8 +557,8 @@ func (t *tracer) lookAt(f *namedFile) {
 		}
 		return
 	}
-	t.messages.NoteOf("replaced files", "%s is another file now: also watching %s in it", f.path,
-		plural(now.sel.Len(), "site"))
+	t.messages.NoteOf("replaced files", "%s is another file now: also watching %s in it, from now on",
+		f.path, plural(now.sel.Len(), "site"))
 	attached := f.now
 	t.targets.mu.Lock()
 	t.targets.selections[f.index] = now.sel
@@ -699,7 +699,7 @@ func (t *tracer) attachAgain(f *namedFile, of *attachedFile, a *trace.Attachment
 			case <-time.After(interval):
 			}
 		}
-		t.messages.NoteOf(files, "%s was written to: watching %s in it", f.path,
+		t.messages.NoteOf(files, "%s was written to: watching %s in it, from now on", f.path,
 			plural(len(again.Sites()), "site"))
 		a = again
 	}
