@@ -302,31 +302,50 @@ const fewDenied = 3
 type term struct {
 	flag, text string
 	pointer    bool // only whether it is one
-	ofEnd      bool // of the probes that end the calls of --latency
+	of         role // of which probes of the calls of --latency
 }
 
+// role is what probes are of calls.
+type role uint8
+
+const (
+	startsCalls role = 1 << iota
+	endsCalls
+)
+
 func (o *options) terms() (all []term) {
-	add := func(flag, text string, ofEnd bool) {
+	add := func(flag, text string, of role) {
 		if text != "" {
-			all = append(all, term{flag: flag + " " + text, text: text, ofEnd: ofEnd})
+			all = append(all, term{flag: flag + " " + text, text: text, of: of})
 		}
 	}
-	ofEnd := func(text string) bool {
-		return o.latency != nil && len(o.probes) == 0 && !o.isOfCall(text)
+	of := func(text string) role {
+		switch {
+		case o.latency == nil:
+		case strings.HasPrefix(strings.TrimPrefix(text, "str("), "start."):
+			return startsCalls
+		case len(o.probes) == 0 && !o.isOfCall(text):
+			return endsCalls
+		}
+		return 0
 	}
 	for _, by := range o.by {
-		add("--by", by, !o.count && ofEnd(by))
+		if at := of(by); at == startsCalls || !o.count {
+			add("--by", by, at)
+		} else {
+			add("--by", by, 0)
+		}
 	}
-	add("--sum", o.sum, ofEnd(o.sum))
-	add("--hist", o.hist, ofEnd(o.hist))
+	add("--sum", o.sum, of(o.sum))
+	add("--hist", o.hist, of(o.hist))
 	for _, c := range o.captures {
 		if n, ok := argumentNumber(c.Arg); ok {
 			flag := fmt.Sprintf("--%s %d", captureFlag(&c), n)
 			all = append(all, term{flag: flag, text: c.Arg}, term{flag: flag, text: c.Arg, pointer: true})
 		} else {
-			add("--"+captureFlag(&c), c.Arg, false)
+			add("--"+captureFlag(&c), c.Arg, 0)
 		}
-		add("--"+captureFlag(&c)+" "+c.Arg+" by", c.Length, false)
+		add("--"+captureFlag(&c)+" "+c.Arg+" by", c.Length, 0)
 	}
 	return all
 }
@@ -335,14 +354,14 @@ func (o *options) terms() (all []term) {
 // is to be shown, to be added up or to be a key. Single sites without it are
 // left out.
 func (t *tracer) checkArguments() error {
-	ends := t.targets.ends()
+	roles := t.targets.roles()
 	for _, sel := range t.targets.selections {
 		pointer := 8
 		if sel.File().Header().Class == elf.ELFCLASS32 {
 			pointer = 4
 		}
 		for _, site := range sel.Sites() {
-			t.targets.addLacking(&site, pointer, ends)
+			t.targets.addLacking(&site, pointer, roles)
 		}
 	}
 	for _, term := range t.options.terms() {
@@ -359,13 +378,12 @@ func (t *tracer) checkArguments() error {
 
 // addLacking keeps why a site lacks an argument that a term names, unless
 // another site has it. The reason of the last site with that argument counts.
-// pointer is the size of a pointer, 0 if it is not known; ends are those of
-// calls.
-func (t *targets) addLacking(site *usdt.Site, pointer int, ends map[[2]string]bool) {
+// pointer is the size of a pointer, 0 if it is not known.
+func (t *targets) addLacking(site *usdt.Site, pointer int, roles map[[2]string]role) {
 	for _, term := range t.options.terms() {
 		before, known := t.lacking[term]
 		if known && before == nil || term.pointer && pointer == 0 ||
-			term.ofEnd && ends != nil && !ends[[2]string{site.Provider, site.Name}] {
+			term.of != 0 && roles != nil && roles[[2]string{site.Provider, site.Name}]&term.of == 0 {
 			continue
 		}
 		if note := t.noteOf(site, term.text); note != "" {
@@ -384,32 +402,36 @@ func (t *targets) addLacking(site *usdt.Site, pointer int, ends map[[2]string]bo
 	}
 }
 
-// ends returns the probes that end calls of --latency. It is nil if any may:
-// several probes start and end a call of the definitions.
-func (t *targets) ends() map[[2]string]bool {
+// roles returns what probes are of the calls of --latency. It is nil if any may
+// be all: several probes start and end a call of the definitions.
+func (t *targets) roles() map[[2]string]role {
 	if t.options.latency == nil {
 		return nil
 	}
 	if _, several := t.definitions.Call(pairOf(t.options.latency)); several {
 		return nil
 	}
-	ends := make(map[[2]string]bool)
+	roles := make(map[[2]string]role)
 	for _, pair := range t.definitions.NamedPairs(t.listing(), pairOf(t.options.latency)) {
-		for _, end := range append(pair.Failed, pair.Done) {
-			ends[[2]string{end.Provider, end.Name}] = true
+		roles[[2]string{pair.Start.Provider, pair.Start.Name}] |= startsCalls
+		for _, done := range append(pair.Failed, pair.Done) {
+			roles[[2]string{done.Provider, done.Name}] |= endsCalls
 		}
 	}
-	return ends
+	return roles
 }
 
 // noSuchArgument is an argument that a site does not have.
 type noSuchArgument struct {
-	name  string
-	ofEnd bool
+	name string
+	of   role
 }
 
 func (a noSuchArgument) Error() string {
-	if a.ofEnd {
+	switch a.of {
+	case startsCalls:
+		return "no probe that starts a call has " + a.name
+	case endsCalls:
 		return fmt.Sprintf("no probe that ends a call has %s (start.%s is of the start)", a.name, a.name)
 	}
 	return "no site has " + a.name
@@ -432,11 +454,11 @@ func (t *targets) lackingAt(site *usdt.Site, term term) error {
 		case !ok && t.isArgument(name):
 			at := []elfnote.Pattern{elfnote.Exact(site.Provider, site.Name)}
 			if t.definitions.Key(name, at) == "" {
-				return noSuchArgument{name, term.ofEnd}
+				return noSuchArgument{name, term.of}
 			}
 		case !ok: // another word
 		case n >= len(site.Args):
-			return noSuchArgument{name, term.ofEnd}
+			return noSuchArgument{name, term.of}
 		case site.Args[n].Err != nil:
 			return fmt.Errorf("%s of %s is not available: %w", name, siteName(site),
 				site.Args[n].Err)

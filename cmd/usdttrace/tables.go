@@ -64,6 +64,9 @@ func (o *options) aggregations() (all []*aggregation) {
 	values.Histogram, values.Sum, values.Min, values.Max = &trace.Histogram{}, true, true, true
 	if o.latency != nil {
 		values.Probes = o.probes // the pair's own hits are calls
+		if len(o.probes) > 0 {
+			counts.Probes = o.probes
+		}
 	}
 	drawn := values
 	if o.linear != nil {

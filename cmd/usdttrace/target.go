@@ -107,7 +107,7 @@ func (t *targets) attached(a *trace.Attachment) (isNew bool) {
 			t.helpers = append(t.helpers, helper)
 		}
 	}
-	ends := t.ends()
+	roles := t.roles()
 	machine, _ := sys.KernelMachine() // of another one, arguments are as many
 	path := a.Path()
 	if len(t.options.files) > 0 {
@@ -129,7 +129,7 @@ func (t *targets) attached(a *trace.Attachment) (isNew bool) {
 		t.addKeys(site)
 		own := site.Site // captured variables and members follow its arguments
 		own.Args = own.Args[:min(len(own.Args), len(argspec.Parse(machine, own.Arguments)))]
-		t.addLacking(&own, 0, ends)
+		t.addLacking(&own, 0, roles)
 		if n := terminal.Columns(terminal.Escape(probeName(site))); n <= maxProbeWidth {
 			t.width = max(t.width, n)
 		}
