@@ -214,6 +214,18 @@ func TestArgumentsThatNoSiteHas(t *testing.T) {
 		"gousdt_test:three").wait()
 	qt.Check(t, qt.StringContains(noted.stderr,
 		"usdttrace: first of gousdt_test:three: in furlongs\n"))
+	calls := copyOf(t, "calls")
+	qt.Assert(t, qt.IsNil(os.WriteFile(names, []byte("provider gousdt_calls { "+
+		"probe left__start(int id); probe left__done(int failed, int result); };\n"), 0o644)))
+	for sum, want := range map[string]string{"start.result": "no probe that starts a call has result",
+		"id": "no probe that ends a call has id (start.id is of the start)"} {
+		r := start(t, "--names", names, "--latency", "gousdt_calls:left", "--sum", sum, calls).wait()
+		qt.Check(t, qt.Equals(r.status, exitError))
+		qt.Check(t, qt.Equals(r.stderr, "usdttrace: --sum "+sum+": "+want+"\n"))
+	}
+	unmatched := start(t, "--names", names, "--latency", "gousdt_calls:left", "--match", "result",
+		"--duration", "1ms", "-p", decimal(startProgram(t, calls).PID)).wait()
+	qt.Check(t, qt.StringContains(unmatched.stderr, "no pair of probes has the arguments that --match names\n"))
 	r := start(t, "--str", "5", path, "gousdt_test:three").wait()
 	qt.Check(t, qt.Equals(r.status, exitError))
 	qt.Check(t, qt.Equals(r.stderr, "usdttrace: --str 5: no site has arg5\n"))

@@ -19,6 +19,17 @@ import (
 	"github.com/gousdt/gousdt/watch"
 )
 
+// What is counted are the hits of the patterns. Those of the pair that is
+// measured count where there is no pattern.
+func TestCountBesideLatency(t *testing.T) {
+	for args, want := range map[string]string{"s:q__start": "[s:q__start]", "": "[s:q*]"} {
+		o, err := parseCommandLine(append([]string{"-a", "--count", "--latency", "s:q"},
+			strings.Fields(args)...))
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(fmt.Sprint(o.aggregations()[0].Probes), want))
+	}
+}
+
 // As everywhere, commas divide a list.
 func TestPatterns(t *testing.T) {
 	for _, test := range []struct {

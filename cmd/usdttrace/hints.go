@@ -302,7 +302,7 @@ const fewDenied = 3
 type term struct {
 	flag, text string
 	pointer    bool // only whether it is one
-	of         role // of which probes of the calls of --latency
+	of         role // of the calls that are asked for, 0 for any probe
 }
 
 // role is what probes are of calls.
@@ -402,20 +402,19 @@ func (t *targets) addLacking(site *usdt.Site, pointer int, roles map[[2]string]r
 	}
 }
 
-// roles returns what probes are of the calls of --latency. It is nil if any may
-// be all: several probes start and end a call of the definitions.
+// roles returns what probes are of the calls that are asked for. It is nil if
+// any may be all: several probes start and end a call of the definitions.
 func (t *targets) roles() map[[2]string]role {
-	if t.options.latency == nil {
-		return nil
-	}
-	if _, several := t.definitions.Call(pairOf(t.options.latency)); several {
-		return nil
-	}
 	roles := make(map[[2]string]role)
-	for _, pair := range t.definitions.NamedPairs(t.listing(), pairOf(t.options.latency)) {
-		roles[[2]string{pair.Start.Provider, pair.Start.Name}] |= startsCalls
-		for _, done := range append(pair.Failed, pair.Done) {
-			roles[[2]string{done.Provider, done.Name}] |= endsCalls
+	for _, pattern := range t.options.pairs() {
+		if _, several := t.definitions.Call(pattern); several {
+			return nil
+		}
+		for _, pair := range t.definitions.NamedPairs(t.listing(), pattern) {
+			roles[[2]string{pair.Start.Provider, pair.Start.Name}] |= startsCalls
+			for _, done := range append(pair.Failed, pair.Done) {
+				roles[[2]string{done.Provider, done.Name}] |= endsCalls
+			}
 		}
 	}
 	return roles

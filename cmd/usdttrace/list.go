@@ -227,11 +227,16 @@ func (t *targets) missingPair(where string) error {
 		if !slices.ContainsFunc(t.definitions.Pairs(listing, p), func(pair defs.Pair) bool {
 			return len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0
 		}) {
+			if t.options.match != "" { // probes without it are not among those that are watched
+				return &nothingError{errNoMatch}
+			}
 			return &nothingError{t.definitions.NewPairError(p, listing)}
 		}
 	}
 	return nil
 }
+
+var errNoMatch = errors.New("no pair of probes has the arguments that --match names")
 
 // listing returns the names of the probes that are watched, if pairs are
 // measured.

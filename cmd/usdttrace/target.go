@@ -394,7 +394,7 @@ func (t *tracer) attachFiles() error {
 	}
 	t.watch.Go(func() { t.followPaths(files) })
 	if t.targets.missingPair("") != nil { // find has seen one
-		return errors.New("no pair of probes has the arguments that --match names")
+		return errNoMatch
 	}
 	for _, err := range t.targets.without {
 		t.messages.Warn("%v", err)
