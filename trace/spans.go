@@ -551,6 +551,7 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 		}
 	}
 	whole := make(map[string]uint32)
+	selected := s.selectedPairs(&listing, known)
 	for i, l := range s.latencies {
 		change := func(probe [2]string, change func(*pairedProbe, *bpfgen.Ends)) {
 			p := found.probes[probe]
@@ -562,7 +563,7 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 			change(p, &ends)
 			p.ends[&l.Latency] = ends
 		}
-		for _, pair := range l.pairs(s.opts.known(), &listing, known) {
+		for _, pair := range selected[i] {
 			ends := [][2]string{{pair.Start.Name, pair.Done.Name}}
 			if l.call != nil {
 				ends = l.call.Pairs
@@ -627,6 +628,32 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 		found.missing = s.opts.known().NewPairError(s.latencies[0].pair, &listing)
 	}
 	return found
+}
+
+// selectedPairs returns the pairs of each Latency among some probes. Of several
+// that select a pair for events alone, as its name and a wildcard do, one has
+// it: one that names it before the others, and then the first.
+func (s *Session) selectedPairs(listing *defs.Listing, known map[[2]string]bool) [][]defs.Pair {
+	all := make([][]defs.Pair, len(s.latencies))
+	taken := make(map[[2]string]bool)
+	for _, named := range []bool{true, false} {
+		for i, l := range s.latencies {
+			if named == strings.ContainsAny(l.pair.String(), "*?[") {
+				continue
+			}
+			all[i] = l.pairs(s.opts.known(), listing, known)
+			if slices.ContainsFunc(s.aggregations, func(a *aggregation) bool { return a.latency == l }) {
+				continue
+			}
+			all[i] = slices.DeleteFunc(all[i], func(p defs.Pair) bool {
+				key := [2]string{p.String(), l.of.By}
+				again := taken[key]
+				taken[key] = true
+				return again
+			})
+		}
+	}
+	return all
 }
 
 // maxMerged is the number of sites that Attachment.Skipped has of merged.

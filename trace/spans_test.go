@@ -301,6 +301,15 @@ func TestSpansWithOtherOptions(t *testing.T) {
 		events := next(t, s, 2)
 		qt.Check(t, qt.Equals(c.check(events[0], calls), c.check(events[1], calls)))
 	})
+	t.Run("a pair by its name and by wildcards", func(t *testing.T) {
+		s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{Spans: []trace.Latency{
+			{Pair: "gousdt_calls:lef*"}, {Pair: "gousdt_calls:left|aborted"}, {Pair: "gousdt_calls:*eft"},
+			{Pair: "gousdt_calls:left__start..left__done"}}}})
+		attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:left*", nil)
+		c.call("crossed")
+		next(t, s, 1)
+		silent(t, s)
+	})
 	t.Run("reused, with texts of the start alone", func(t *testing.T) {
 		s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{
 			Spans: everyCall, ReuseEvents: true,
