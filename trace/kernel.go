@@ -42,7 +42,7 @@ func (s *Session) followFamily(pid int) error {
 	if s.mapErr != nil {
 		return s.mapErr
 	}
-	s.plan.Family = family
+	s.family, s.plan.Family = members, family
 	fork, err := bpfgen.FamilyFork(family, full, task)
 	if err != nil {
 		return err

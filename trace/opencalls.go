@@ -14,8 +14,10 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/defs"
@@ -549,8 +551,9 @@ func (o *openCalls) freeze(s *Session) {
 // callsBefore are the calls that were going on when their probes were attached,
 // as variables of the program show: see defs.Call.Open.
 type callsBefore struct {
-	mu    sync.Mutex
-	calls []callBefore
+	mu         sync.Mutex
+	calls      []callBefore
+	unsearched atomic.Uint64 // see Losses.Unsearched
 }
 
 type callBefore struct {
@@ -559,6 +562,8 @@ type callBefore struct {
 	site    *Site // some start of such calls
 	program *programVariables
 	bias    uint64 // from addresses in the file to those in the process
+
+	conditions uint32 // see bpfgen.OpenCall
 
 	argument, stamp uint64        // its first argument and its start, as the program has them
 	began           time.Duration // of the monotonic clock: the start, or the first look at it
@@ -571,6 +576,91 @@ type programVariables struct {
 	argument  string                // the variable that is the first argument, or ""
 	getter    uint64                // the address of a function that returns when the call began, or 0
 	machine   elf.Machine
+
+	starts  map[*expr.Node]startVariable // of the comparisons of conditions on the start
+	unknown bool                         // one of these cannot be read
+}
+
+// startVariable is what a comparison of a start's values has on its left: a
+// variable, or the text that it or a member behind it points to.
+type startVariable struct {
+	arg  argspec.Arg
+	read laterRead
+}
+
+// setStarts sets how the conditions on the start of a call are read from the
+// memory of a process.
+func (w *work) setStarts(v *programVariables, site *Site, nodes ...*expr.Node) {
+	for _, node := range nodes {
+		if len(node.Nodes) > 0 {
+			w.setStarts(v, site, node.Nodes...)
+			continue
+		}
+		t, with := node.Left, node.Right.Source
+		from, _, isMember := expr.CutMember(t.Name)
+		name, ok := (&expr.Term{Name: from}).Global()
+		isText := t.Source == expr.String && with == expr.Text && !t.HasLength
+		isNumber := t.Source == expr.Argument && with == expr.Number && !isMember
+		if !ok || !isText && !isNumber {
+			v.unknown = true
+			continue
+		}
+		arg, m, err := w.variable(site, t.Name)
+		symbol, err2 := w.symbols.Symbol(name)
+		if err != nil || err2 != nil || arg.Float || isMember && (!m.Text || m.Array) ||
+			isText && symbol.Size != 8 || elf.ST_TYPE(symbol.Info) == elf.STT_TLS {
+			v.unknown = true
+			continue
+		}
+		v.starts[node] = startVariable{arg, laterRead{variable: symbol.Value, offsets: m.Offsets,
+			max: cmp.Or(t.Max, len(node.Right.Text)+1)}}
+	}
+}
+
+// outcomes reports whether a condition on a start holds in the memory of a
+// process, and whether its opposite does. Neither holds of what cannot be read.
+func (v *programVariables) outcomes(n *expr.Node, memory *os.File, bias uint64) (yes, no bool) {
+	switch n.Op {
+	case expr.Not:
+		no, yes = v.outcomes(n.Nodes[0], memory, bias)
+		return yes, no
+	case expr.And, expr.Or:
+		yes, no = n.Op == expr.And, n.Op == expr.Or
+		for _, part := range n.Nodes {
+			y, f := v.outcomes(part, memory, bias)
+			if n.Op == expr.And {
+				yes, no = yes && y, no || f
+			} else {
+				yes, no = yes || y, no && f
+			}
+		}
+		return yes, no
+	}
+	of := v.starts[n]
+	if n.Right.Source == expr.Text {
+		_, text, ok := of.read.read(memory, bias)
+		if !ok || text == nil {
+			return false, false
+		}
+		text, _, _ = bytes.Cut(text[:min(len(text), of.read.max)], []byte{0})
+		yes = n.Op.Holds(bytes.Compare(text, []byte(n.Right.Text)))
+		return yes, !yes
+	}
+	var word [8]byte
+	size := min(of.arg.Size, 8)
+	if _, err := memory.ReadAt(word[:size], int64(bias+of.read.variable)); err != nil {
+		return false, false
+	}
+	value := expr.Uint(binary.LittleEndian.Uint64(word[:]))
+	switch {
+	case n.Left.HasMask:
+		value.Bits &= n.Left.Mask
+	case of.arg.Signed:
+		unused := 64 - 8*size
+		value = expr.Int(int64(value.Bits<<unused) >> unused)
+	}
+	yes = n.Op.Holds(value.Compare(n.Right.Number))
+	return yes, !yes
 }
 
 // beforePatience is how long is waited for the memory of processes, which these
@@ -588,12 +678,15 @@ func (s *Session) lookBefore(a *Attachment, w *work) {
 				site.call.Start.Name == l.call.Name+"__start"
 		})
 		file := elffile.OSFile(w.elf)
-		if site < 0 || file == nil || len(l.call.Open) == 0 || len(l.call.Arguments) == 0 ||
-			s.plan.Family != 0 || len(l.Conditions) > 0 {
+		if site < 0 || file == nil || len(l.call.Open) == 0 || len(l.call.Arguments) == 0 {
 			continue
 		}
 		open := l.call.Open[0]
 		v := &programVariables{symbols: make(map[string]elf.Symbol), machine: w.elf.Header().Machine}
+		v.starts = make(map[*expr.Node]startVariable)
+		for _, asked := range l.Conditions {
+			w.setStarts(v, w.sites[site], asked.Node)
+		}
 		v.argument, _ = (&expr.Term{Name: l.call.Arguments[0].Value}).Global()
 		node, err := expr.ParseCondition(open.If, s.opts.names(nil, l.pair), nil)
 		find := func(name string) {
@@ -627,6 +720,10 @@ func (s *Session) lookBefore(a *Attachment, w *work) {
 		}
 		deadline.One(context.Background(), beforePatience, func() {
 			for _, pid := range pids {
+				var one uint32
+				if s.family != nil && s.family.Lookup(uint32(pid), &one) != nil {
+					continue
+				}
 				s.before.lookAt(callBefore{pid: pid, latency: l, site: w.sites[site], program: v}, own)
 			}
 		}, nil)
@@ -641,6 +738,10 @@ func (b *callsBefore) lookAt(c callBefore, own procfs.FileID) {
 	}
 	now, ok := readClocks()
 	if argument, stamp, _, open := c.look(); open && ok {
+		if !c.decide() {
+			b.unsearched.Add(1)
+			return
+		}
 		c.argument, c.stamp, c.began = argument, stamp, now.monotonic
 		if stamp != 0 {
 			c.began = time.Duration(int64(stamp)*1000 + timestampEpoch - now.wall)
@@ -651,6 +752,26 @@ func (b *callsBefore) lookAt(c callBefore, own procfs.FileID) {
 		}
 		b.mu.Unlock()
 	}
+}
+
+// decide decides the conditions on the start. It returns false if that cannot
+// be done from outside.
+func (c *callBefore) decide() bool {
+	if c.program.unknown {
+		return false
+	}
+	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", c.pid))
+	if err != nil {
+		return false
+	}
+	defer memory.Close()
+	for _, asked := range c.latency.Conditions {
+		yes, no := c.program.outcomes(asked.Node, memory, c.bias)
+		if yes && !asked.Negated || no && asked.Negated {
+			c.conditions |= 1 << asked.Node.AtStart
+		}
+	}
+	return true
 }
 
 // biasOf returns what a process has added to the addresses of a site's file.
@@ -861,11 +982,11 @@ func (b *callsBefore) open(s *Session, longer time.Duration) []*Event {
 	if !deadline.One(context.Background(), beforePatience, func() {
 		for _, c := range calls {
 			argument, stamp, text, going := c.look()
-			duration := now.monotonic - c.began
+			duration, kept := now.monotonic-c.began, bpfgen.OpenCall{Conditions: c.conditions}
 			switch {
 			case !going || argument != c.argument || stamp != c.stamp:
 				over = append(over, c)
-			case duration > longer && s.mayCount(c.latency, &bpfgen.OpenCall{}, duration):
+			case duration > longer && s.mayCount(c.latency, &kept, duration):
 				open = append(open, c.event(text, duration, now.wall))
 			}
 		}

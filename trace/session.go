@@ -77,6 +77,7 @@ type objects struct {
 	execs       *ebpf.Map // by process: when it last ran another program; nil if that is not known
 	forgotten   *ebpf.Map // when a process without room there last did
 	exits       *ebpf.Map // by thread: how it has ended, see bpfgen.Exit; nil if that is not known
+	family      *ebpf.Map // the processes of the family; nil: all
 	familyFull  *ebpf.Map // one u64: processes that found no room in the family
 }
 

@@ -507,7 +507,7 @@ func TestSpanErrors(t *testing.T) {
 		{trace.SessionOptions{
 			Events: &trace.EventOptions{Spans: []trace.Latency{
 				{Pair: "sql"}}}},
-			`.*: there is no pair of probes sql \(there are: (gousdt_calls:\w+(, )?){7}\)`},
+			`.*: there is no pair of probes sql \(there are: (gousdt_calls:\w+(, )?){8}\)`},
 		{trace.SessionOptions{Filter: "arg9 == 1", Events: &trace.EventOptions{Spans: everyCall}},
 			`.*the condition "arg9 == 1" can never hold.*`},
 		{trace.SessionOptions{Filter: strings.Repeat("start.arg0 == 1 || ", 31) +

@@ -65,6 +65,11 @@ type Losses struct {
 	// were attached, was forgotten or found no room.
 	Unmatched uint64
 
+	// Unsearched is the number of processes in which calls may have begun
+	// before the tracing that OpenCalls does not return: whether a condition on
+	// their start holds cannot be read from outside.
+	Unsearched uint64
+
 	// Mismatch says why the times of calls may be wrong, or are missing: their
 	// starts and ends seem to belong together in another way than Latency.By
 	// says. It is "" if nothing shows that. Match is a value for Latency.By
@@ -122,6 +127,7 @@ func (s *Session) Losses() (Losses, error) {
 	})
 	if err == nil {
 		l.Replaced += ended
+		l.Unsearched = s.before.unsearched.Load()
 		s.openCalls.byExit(&l)
 		l.Mismatch, l.Match = s.openCalls.mismatch(&l)
 	}

@@ -215,20 +215,20 @@ type object struct {
 		}
 	}
 
-	Events, Lost, Unmatched uint64
-	Left, Overlapped        uint64
-	Duration                time.Duration `json:"duration_ns"`
-	Late                    []struct{ PID int }
-	Replaced, Unfinished    uint64
-	NotSampled              uint64 `json:"not_sampled"`
-	Unrepresented           uint64 `json:"unrepresented"`
-	Frames                  uint64
-	UnnamedFrames           uint64 `json:"unnamed_frames"`
-	Sites                   int
-	LimitedSites            int `json:"limited_sites"`
-	LimitedDescriptors      int `json:"limited_descriptors"`
-	Seconds                 float64
-	Programs                []struct {
+	Events, Lost, Unmatched, Unsearched uint64
+	Left, Overlapped                    uint64
+	Duration                            time.Duration `json:"duration_ns"`
+	Late                                []struct{ PID int }
+	Replaced, Unfinished                uint64
+	NotSampled                          uint64 `json:"not_sampled"`
+	Unrepresented                       uint64 `json:"unrepresented"`
+	Frames                              uint64
+	UnnamedFrames                       uint64 `json:"unnamed_frames"`
+	Sites                               int
+	LimitedSites                        int `json:"limited_sites"`
+	LimitedDescriptors                  int `json:"limited_descriptors"`
+	Seconds                             float64
+	Programs                            []struct {
 		Name string
 		Runs uint64
 	}

@@ -563,7 +563,7 @@ func (t *tracer) whyNothing(l *losses) (lines []string) {
 // calls that go on can be seen from outside.
 func (t *tracer) notSeen() []string {
 	o := t.options
-	if !o.measuresCalls() || t.command != nil || o.where == "" && !o.followsFamily() &&
+	if !o.measuresCalls() || t.command != nil ||
 		!slices.ContainsFunc(o.pairs(), func(pair defs.PairPattern) bool {
 			call, _ := t.targets.definitions.Call(pair)
 			return len(call.Open) == 0

@@ -225,8 +225,8 @@ func (p *jsonPrinter) summary(s *summary) {
 		"lost_processes", s.losses.Processes,
 		"left", s.losses.Left, "overlapped", s.losses.Overlapped, "replaced", s.losses.Replaced,
 		"killed", s.losses.Killed, "exited", s.losses.Exited, "unfinished", s.losses.Unfinished,
-		"unmatched", s.losses.Unmatched, "sites", s.sites, "mode", s.mode,
-		"seconds", s.took.Seconds())
+		"unmatched", s.losses.Unmatched, "unsearched", s.losses.Unsearched,
+		"sites", s.sites, "mode", s.mode, "seconds", s.took.Seconds())
 	if s.losses.Mismatch != "" {
 		j.Fields("mismatch", s.losses.Mismatch, "match", s.losses.Match)
 	}

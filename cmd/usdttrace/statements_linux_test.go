@@ -403,6 +403,18 @@ func pgx(t *testing.T, port string) *exec.Cmd {
 	return exec.Command(program, port)
 }
 
+// A transaction that is prepared is not one of its session any more.
+func TestPreparedTransactions(t *testing.T) {
+	testprog.RequireBPF(t)
+	server := testprog.StartPostgres(t)
+	r := watching(t, "--latency", "postgresql:transaction", "-p", strconv.Itoa(server.PID), "-f", "--json")
+	server.Query("BEGIN", "PREPARE TRANSACTION 'kept'", "BEGIN", "COMMIT", "BEGIN",
+		"PREPARE TRANSACTION 'kept too'")
+	summary := r.interrupt().objects("summary")[0]
+	qt.Check(t, qt.Equals(summary.Left, 2))
+	qt.Check(t, qt.Equals(summary.Replaced+summary.Unfinished+summary.Exited, 0))
+}
+
 // A statement that hangs since before is listed, with its age, while it hangs.
 func TestStatementsThatBeganBefore(t *testing.T) {
 	testprog.RequireBPF(t)
@@ -434,6 +446,21 @@ func TestStatementsThatBeganBefore(t *testing.T) {
 	qt.Assert(t, qt.HasLen(calls, 1))
 	qt.Check(t, qt.IsTrue(calls[0].Duration >= least && calls[0].Duration <= time.Since(began)),
 		qt.Commentf("%v is not between %v and %v", calls[0].Duration, least, time.Since(began)))
+
+	family := []string{"-p", strconv.Itoa(server.PID), "-f"}
+	for where, want := range map[string]int{
+		"global.PostPortNumber >= 0": 1, "!(global.PostPortNumber >= 0)": 0, "pid > 0": 0,
+		`database == "postgres" && client == "[local]"`: 1, `user == "nobody"`: 0,
+		`str(global.MyProcPort->remote_host, 2) != "[l"`: 0,
+	} {
+		args := append([]string{"--json", "--slow", "0", "--where", where, "postgresql:statement"}, family...)
+		result := watching(t, args...).interrupt()
+		qt.Check(t, qt.HasLen(open(result), want), qt.Commentf("%v", args))
+		unsearched := result.objects("summary")[0].Unsearched > 0
+		qt.Check(t, qt.Equals(unsearched, where == "pid > 0"), qt.Commentf("%v", args))
+	}
+	result = watching(t, append(family, "--json", "--slow", "0", "postgresql:statement")...).interrupt()
+	qt.Check(t, qt.HasLen(open(result), 1))
 
 	r = watching(t, "--json", "--slow", "0", server.File, "postgresql:statement")
 	server.Query("SELECT pg_cancel_backend(pid) " + sleeps)

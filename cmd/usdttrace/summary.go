@@ -44,6 +44,7 @@ type summary struct {
 	debuginfod string // what has been fetched, with its newline
 	costs      *costs // nil unless asked for
 	failures   bool   // the ends of all failed calls are known
+	prepares   bool   // the calls are transactions of PostgreSQL
 	self       bool   // own times of calls are asked for
 	float      bool   // floats are added up
 	fromEvents bool   // stacks are counted from events
@@ -118,6 +119,9 @@ func (t *tracer) report(c collected) error {
 		self: t.options.self, behind: t.keysBehindPointers()}
 	s.fromEvents = t.samples != nil
 	s.failures, s.slowed, s.float = t.knowsFailures(), t.targets.slowed(), t.options.sumIsFloat
+	s.prepares = !slices.ContainsFunc(t.options.pairs(), func(pair defs.PairPattern) bool {
+		return pair.String() != "postgresql:transaction"
+	})
 	s.sites, s.files = t.targets.watched()
 	if t.latecomers != nil {
 		var complete bool
@@ -252,6 +256,9 @@ func (s *summary) text() string {
 	}
 	const unended = " (PAIR|PROBE names another end)"
 	left := "calls left before their end, as by an exception"
+	if s.prepares {
+		left = "transactions left before their end, as by PREPARE TRANSACTION"
+	}
 	without := "starts without an end"
 	killed, exited := "calls whose process was killed by a signal", "calls whose thread or process exited"
 	unfinished := "calls that were still running"
@@ -302,6 +309,7 @@ func (s *summary) text() string {
 		{s.losses.Replaced, "not measured: " + without},
 		{s.losses.Unfinished, "not measured: " + unfinished},
 		{s.losses.Unmatched, "not measured: " + unstarted},
+		{s.losses.Unsearched, "not listed: calls that had begun before and may go on, for which --where is not known"},
 	} {
 		if loss.n > 0 {
 			text += fmt.Sprintf("%d %s\n", loss.n, loss.what)

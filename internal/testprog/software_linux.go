@@ -249,7 +249,7 @@ func (p *Postgres) start(data string) {
 	cmd := p.command(context.Background(), p.owner, "sh", "-c", script, "sh",
 		filepath.Join(p.bin, "postgres"), "-D", data,
 		"-k", p.SocketDir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "autovacuum=off",
-		"-c", "max_connections=10")
+		"-c", "max_connections=10", "-c", "max_prepared_transactions=2")
 	if p.Port != 0 {
 		cmd.Args = append(cmd.Args, "-p", strconv.Itoa(p.Port), "-c", "listen_addresses=127.0.0.1",
 			"-c", "shared_preload_libraries=pg_stat_statements")

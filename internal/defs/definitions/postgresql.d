@@ -72,9 +72,11 @@ provider postgresql {
 		open GetCurrentStatementStartTimestamp if global.debug_query_string != 0 && global.ParallelWorkerNumber == 0xffffffff;
 	};
 
+	/* PREPARE TRANSACTION takes it from its session, without a probe. */
 	call transaction(LocalTransactionId local_id) {
 		transaction__start .. transaction__commit;
 		failed transaction__abort;
+		over statement__status if global.CurTransactionContext == 0;
 		open GetCurrentTransactionStartTimestamp if global.CurTransactionContext != 0;
 	};
 
