@@ -13,7 +13,7 @@
 // executable of its name in DIR: it reads a path from each line of standard
 // input and answers with a line of JSON, see reply. With -version it prints its
 // project's version. Without a driver the table says "not run". The script
-// others builds the drivers in testdata.
+// others builds the drivers.
 package main
 
 import (

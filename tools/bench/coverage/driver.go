@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// What the drivers have in common: see drivers.go of the parent directory.
+//go:build ignore
+
+// What the drivers have in common, see drivers.go. The script others builds
+// them.
 package main
 
 import (
