@@ -154,7 +154,7 @@ func TestOwnTimesAndPaths(t *testing.T) {
 					qt.Check(t, qt.IsTrue(lost > 20 && unknownPaths > 20),
 						qt.Commentf("%d %d", lost, unknownPaths))
 				default:
-					unknown := int(w.counter(w.counters, CounterUnreadable))
+					unknown := int(w.counter(w.counters, CounterSelf))
 					qt.Check(t, qt.Equals(knownOwn+unknown, ended))
 					qt.Check(t, qt.IsTrue(knownOwn > ended/4 && unknown > ended/20),
 						qt.Commentf("%d of %d", knownOwn, ended))
