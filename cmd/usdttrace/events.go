@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/language/symbolname"
@@ -243,6 +244,14 @@ type printer interface {
 	summary(*summary)
 }
 
+// A messageWriter prints what is no value to standard error.
+type messageWriter struct{ *commandline.Messages }
+
+func (w messageWriter) Write(text []byte) (int, error) {
+	w.Print(string(text))
+	return len(text), nil
+}
+
 func newPrinter(t *tracer) printer {
 	if t.options.chromeTrace != "" {
 		return &tracePrinter{tracer: t, out: t.out}
@@ -252,7 +261,9 @@ func newPrinter(t *tracer) printer {
 	}
 	p := &textPrinter{tracer: t, out: t.out}
 	if t.options.csv {
-		return &csvPrinter{textPrinter: p, onTerminal: t.file == nil && terminal.IsTerminal(t.stdout)}
+		p.out = messageWriter{t.messages}
+		return &csvPrinter{textPrinter: p, values: t.out,
+			onTerminal: t.file == nil && terminal.IsTerminal(t.stdout)}
 	}
 	if t.file == nil && terminal.IsTerminal(t.stdout) {
 		p.screen = t.stdout

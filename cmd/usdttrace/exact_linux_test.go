@@ -389,7 +389,9 @@ func TestTablesAsCSV(t *testing.T) {
 	p := newPrinter(&tracer{prepared: prepared{targets: &targets{},
 		options: &options{outputFlags: outputFlags{csv: true}}},
 		opened: opened{asked: []*aggregation{count, sum}}})
-	p.(*csvPrinter).out = &out
+	p.(*csvPrinter).values = &out
+	_, isMessage := p.(*csvPrinter).out.(messageWriter) // of calls that go on, which are no rows
+	qt.Check(t, qt.IsTrue(isMessage))
 	texts := []string{"plain", "a \"quote\", and\r\nlines", "zero\x00", "not \xff UTF-8", ""}
 	s := &trace.Snapshot{By: []string{"str(arg0)"}, Other: trace.Row{Count: 3}}
 	for _, text := range texts {

@@ -661,15 +661,17 @@ func bound(v trace.Value, high, isDuration, isExponential bool) string {
 }
 
 // csvPrinter prints tables as comma-separated values (RFC 4180). All tables of
-// a run have the same columns.
+// a run have the same columns. Calls and events are messages: among the values
+// they would be rows.
 type csvPrinter struct {
 	*textPrinter
+	values     io.Writer
 	keys       []string // nil before the first table
 	onTerminal bool     // which must not be given what the traced program chooses
 }
 
 func (p *csvPrinter) rows(a *aggregation, s *trace.Snapshot) {
-	out := csv.NewWriter(p.out) // the output keeps the error; with UseCRLF it would change texts
+	out := csv.NewWriter(p.values) // the output keeps the error; with UseCRLF it would change texts
 	if p.keys == nil {
 		p.keys = []string{}
 		for _, asked := range p.tracer.printed() {
