@@ -203,7 +203,8 @@ func (t *targets) missingPair(where string) error {
 				func(probe defs.FileProbe) bool { return end.Match(probe.Provider, probe.Name) }) {
 				missing = append(missing, end)
 				provider, _, _ := strings.Cut(end.String(), ":")
-				if slices.ContainsFunc(listing.Probes,
+				// Who names the ends by START..DONE is told which lacks.
+				if !strings.Contains(p.String(), "..") && slices.ContainsFunc(listing.Probes,
 					func(probe defs.FileProbe) bool { return probe.Provider == provider }) {
 					return &nothingError{fmt.Errorf("there is no pair of probes %s in %s "+
 						"(usdttrace --pairs FILE lists those of a file)", p, cmp.Or(where, "the files"))}
