@@ -3,6 +3,7 @@ module github.com/gousdt/gousdt/stack
 go 1.25.0
 
 require (
+	github.com/cilium/ebpf v0.22.0
 	github.com/go-quicktest/qt v1.102.0
 	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe
 	github.com/gousdt/gousdt v0.0.0
@@ -12,7 +13,6 @@ require (
 )
 
 require (
-	github.com/cilium/ebpf v0.22.0 // indirect
 	github.com/google/go-cmp v0.7.0 // indirect
 	github.com/ianlancetaylor/demangle v0.0.0-20260724033716-83e58baca724 // indirect
 	github.com/kr/pretty v0.3.1 // indirect
