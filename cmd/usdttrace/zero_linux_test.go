@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -163,13 +164,21 @@ func TestUnseenHitsAreExplained(t *testing.T) {
 		watch := watching(t, path, "moved:tick")
 		other := exec.Command("sh", "-c", "kill -TRAP $$")
 		qt.Assert(t, qt.IsNotNil(other.Run()))
-		cmd = exec.Command(path)
-		io := stdinOf(t, cmd)
-		qt.Assert(t, qt.IsNil(cmd.Start()))
-		_, err = io.Write([]byte("x"))
-		qt.Assert(t, qt.IsNil(err))
-		cmd.Wait()
-		watch.await(&watch.stderr, "process "+decimal(cmd.Process.Pid))
+		// One that its parent reaps at once may be gone before it is looked at.
+		named := func(pid int) bool {
+			return strings.Contains(watch.stderr.String(), "process "+decimal(pid))
+		}
+		var pids []int
+		testneeds.Await(t, time.Minute, "a process that SIGTRAP has ended is named", func() bool {
+			cmd := exec.Command(path)
+			io := stdinOf(t, cmd)
+			qt.Assert(t, qt.IsNil(cmd.Start()))
+			_, err := io.Write([]byte("x"))
+			qt.Check(t, qt.IsNil(err))
+			cmd.Wait()
+			pids = append(pids, cmd.Process.Pid)
+			return slices.ContainsFunc(pids, named)
+		})
 		watch.await(&watch.stderr, "docs/troubleshooting.md#sigtrap")
 		qt.Check(t, qt.Not(qt.StringContains(watch.interrupt().stderr,
 			"process "+decimal(other.Process.Pid))))
