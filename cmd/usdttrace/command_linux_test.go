@@ -414,6 +414,21 @@ func TestFamilySaysWhoWasLate(t *testing.T) {
 	qt.Check(t, qt.Equals(count, 20))
 }
 
+// A program that is run again and again is hit from its start by -a too: its
+// file stays attached for a second.
+func TestNextProcessIsNotLate(t *testing.T) {
+	first := startTarget(t, "target-pie")
+	r := watching(t, "-a", "--count", "gousdt_test:three")
+	first.Fire("three", 5)
+	first.Stop()
+	for range 8 {
+		second := exec.Command(first.path)
+		second.Stdin = strings.NewReader("fire three 5\nquit\n")
+		qt.Assert(t, qt.IsNil(second.Run()))
+	}
+	qt.Check(t, qt.Matches(r.interrupt().stdout, `(?s).*gousdt_test:three +45 .*`))
+}
+
 // A file of a process that has ended says itself whether hits in it were
 // missed, as long as it is at its path.
 func TestFileOfAnEndedProcessIsRead(t *testing.T) {

@@ -70,9 +70,9 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 		f.scanner, f.stats = watcher, func() error { return watcher.Stats().EventsError }
 		return f, nil
 	}
-	linger := time.Duration(-1)
+	var linger time.Duration // a second: programs that run again and again are not late
 	if t.options.followsFamily() {
-		linger = math.MaxInt64 // the next process that runs it is not late
+		linger = math.MaxInt64
 	}
 	part := t.session.Part(t.options.patterns...)
 	part.OptionsFor = f.rememberFirst
