@@ -27,7 +27,7 @@ type records struct {
 // recording is a source of records. done is closed when nobody waits for them
 // any more.
 type recording struct {
-	source *procwatch.Records
+	source procwatch.Recorder
 	done   chan struct{}
 }
 
@@ -59,11 +59,7 @@ const (
 // recorded, and takes a descriptor for each processor. The error wraps
 // [os.ErrClosed] after Close.
 func (s *Symbolizer) Record(tid int) error {
-	open := procwatch.RecordAll
-	if tid != 0 {
-		open = func() (*procwatch.Records, error) { return procwatch.RecordFamily(tid) }
-	}
-	source, err := open()
+	source, err := procwatch.OpenRecords(tid, tid != 0)
 	if err != nil {
 		return fmt.Errorf("record mappings: %w", err)
 	}
@@ -103,7 +99,7 @@ func (s *Symbolizer) stopRecords() {
 // drain reads the records that there are.
 func (s *Symbolizer) drain() {
 	for _, recording := range s.records.recordings {
-		for _, record := range recording.source.Drain() {
+		for _, record := range procwatch.Drain(recording.source) {
 			s.note(&record)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
@@ -170,16 +169,17 @@ type driver[A any] struct {
 // A watchedFile is a file whose sites have been checked, once for all.
 type watchedFile[A any] struct {
 	*usdt.Selection
-	writes
 	driver  *driver[A]
 	parts   []*usdt.Selection // which share the file; nil if it has no sites for the part
 	weights []int             // of these
 	errs    []error           // why none of the sites for a part can be attached
 }
 
-func (d *driver[A]) Open(pair *procwatch.ProcessFile) (follow.File[attached[A]], error) {
+func (d *driver[A]) Open(
+	pair *procwatch.ProcessFile, written func(),
+) (follow.File[attached[A]], error) {
 	file := &watchedFile[A]{driver: d}
-	elf, _ := elfnote.NewFile(kept{pair.Kept(), &file.writes}) // reads nothing
+	elf, _ := elfnote.NewFile(pair.Kept(written)) // reads nothing
 	sel, err := usdt.Select(usdt.Target{ELF: elf, MaxSites: d.fileSites, Symbols: d.symbols,
 		NoLease: d.noLease}, d.all...)
 	if err != nil {
@@ -202,40 +202,6 @@ func (d *driver[A]) Open(pair *procwatch.ProcessFile) (follow.File[attached[A]],
 		file.weights = append(file.weights, weight(part))
 	}
 	return file, nil
-}
-
-// kept tells of writes.
-type kept struct {
-	procwatch.Kept
-	*writes
-}
-
-func (k kept) Written() { k.writes.Written() }
-
-// writes has a function called once a file has been detached because it is
-// written to, also if that was before the function was known.
-type writes struct {
-	mu      sync.Mutex
-	call    func()
-	written bool
-}
-
-func (w *writes) Written() {
-	w.mu.Lock()
-	w.written = true
-	call := w.call
-	w.mu.Unlock()
-	if call != nil {
-		call()
-	}
-}
-
-func (w *writes) WhenWritten(call func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.call = call; w.written {
-		go call()
-	}
 }
 
 const fileSitesOption = "Limits.FileSites"

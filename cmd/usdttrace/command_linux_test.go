@@ -444,11 +444,11 @@ func TestFileOfAnEndedProcessIsRead(t *testing.T) {
 		}
 		c, err := hold([]string{target}, os.Stderr)
 		qt.Assert(t, qt.IsNil(err))
-		records, err := procwatch.RecordFamily(c.tid)
+		records, err := procwatch.OpenRecords(c.tid, true)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsNil(c.release()))
 		<-c.done
-		all := records.Drain()
+		all := procwatch.Drain(records)
 		records.Close()
 		i := slices.IndexFunc(all, func(r procwatch.Record) bool { return r.Path == target })
 		qt.Assert(t, qt.IsTrue(i >= 0))

@@ -116,7 +116,7 @@ func (t *tracer) followProcess() error {
 		return err
 	}
 	family := newFamily(pid, t.options.follow)
-	recorded := t.watchLatecomers(family, procwatch.RecordAtOnce)
+	recorded := t.watchLatecomers(family, 0)
 	f, err := newFollower(t, family.wants)
 	if err != nil {
 		return err
@@ -344,9 +344,7 @@ func (t *tracer) beginCommand() error {
 			return err
 		}
 	}
-	recorded := t.watchLatecomers(nil, func() (*procwatch.Records, error) {
-		return procwatch.RecordFamily(t.command.tid)
-	})
+	recorded := t.watchLatecomers(nil, t.command.tid)
 	t.warnTraps()
 	if len(t.options.files) > 0 && t.stacks == nil {
 		return nil
@@ -397,7 +395,7 @@ func (t *tracer) runCommand() error {
 // The kernel's records say when a file was mapped.
 type latecomers struct {
 	tracer  *tracer
-	records *procwatch.Records
+	records procwatch.Recorder
 	family  *family        // whose records count, nil for those of a command
 	done    sync.WaitGroup // of the reading of records
 	syncing sync.WaitGroup // of the scans that these cause
@@ -451,10 +449,10 @@ type lateFile struct {
 // are the ones that are late by most.
 const maxLateProcesses = 1000
 
-// watchLatecomers begins to record what processes map, a command's before it
-// begins.
-func (t *tracer) watchLatecomers(of *family, record func() (*procwatch.Records, error)) error {
-	records, err := record()
+// watchLatecomers begins to record what processes map: those of the command
+// that begins with the thread tid, or all if that is 0.
+func (t *tracer) watchLatecomers(of *family, tid int) error {
+	records, err := procwatch.OpenRecords(tid, true)
 	if err != nil {
 		return err
 	}
@@ -491,7 +489,7 @@ func (l *latecomers) look() map[int]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	late := make(map[int]bool)
-	for _, record := range l.records.Drain() {
+	for _, record := range procwatch.Drain(l.records) {
 		if l.add(&record) {
 			late[record.PID] = true
 		}

@@ -148,10 +148,10 @@ func (f *Follower[A]) open(at target, r *round[A]) bool {
 			return false
 		}
 	}
-	var opened File[A]
+	opened := new(opened[A])
 	err := f.callWithRoom(&call[A]{target: whole,
 		do: func() (err error) {
-			opened, err = f.driver.Open(at.pair)
+			opened.File, err = f.driver.Open(at.pair, func() { f.written(at.File, opened) })
 			return err
 		},
 		late: func(r *round[A]) {

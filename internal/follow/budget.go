@@ -287,23 +287,10 @@ func (f *Follower[A]) takeAway(of resource, owner string, more int) (began, ende
 	}
 }
 
-// Stats are the numbers of a watch: of the last scan and round.
+// Stats are the numbers of a watch: watch.Stats says which.
 type Stats struct {
 	procwatch.WatcherStats
-
-	// Sites is the part of Limits.Sites in use. A site with a semaphore counts
-	// as eight, so fewer may be attached.
-	Sites int
-	// Descriptors is the part of Limits.Descriptors in use.
-	Descriptors int
-	// OverLimit is the number of files, and of files in processes, that are not
-	// attached because of the Limits, or because the maps of the Manager have
-	// no room.
-	OverLimit int
-	// Waiting is the number of those that are not attached yet because
-	// attaching for the same owner has taken too much of the time, or goes on,
-	// or gets no answer, or because the process is still starting.
-	Waiting int
+	Sites, Descriptors, OverLimit, Waiting int
 }
 
 func (f *Follower[A]) Stats() Stats {

@@ -27,8 +27,10 @@ const WholeFile = -1
 // Detach, and for calls of Open and Attach that take too long. The methods must
 // not call the Follower.
 type Driver[A any] interface {
-	// Open opens the file of a pair, once for all processes that map it.
-	Open(pair *procwatch.ProcessFile) (File[A], error)
+	// Open opens the file of a pair, once for all processes that map it. The
+	// driver calls written, on a goroutine of its own, once it has detached the
+	// whole file because it is written to.
+	Open(pair *procwatch.ProcessFile, written func()) (File[A], error)
 	// PerProcess reports whether a file is attached in each process alone.
 	PerProcess(file *procwatch.CachedFile) bool
 	// Descriptors returns the number of descriptors of an attachment.
@@ -54,9 +56,6 @@ type File[A any] interface {
 	Sites(part int) int
 	// Semaphores returns the number of sites of a part that have one.
 	Semaphores(part int) int
-	// WhenWritten has a function called, on a goroutine of its own, once the
-	// driver has detached the whole file because it is written to.
-	WhenWritten(call func())
 	// HoldsWriters returns nil if a writer waits for that. A file that may be
 	// written to before it is detached does not linger. The error wraps EAGAIN
 	// if a writer was there already.

@@ -85,10 +85,17 @@ type Follower[A any] struct {
 type file[A any] struct {
 	source *procwatch.CachedFile // as it was read last
 	pairs  int                   // of processes that map it
-	opened File[A]               // nil if it is not open
+	opened *opened[A]            // nil if it is not open
 	writes bool                  // it is being written to
 	busy   time.Time             // since when others have had it open for writing
 	linger *time.Timer           // detaches it; nil if a process maps it
+}
+
+// opened is a file that the driver has opened. It may have been written to
+// before that is known here.
+type opened[A any] struct {
+	File[A]
+	isWritten bool
 }
 
 // A spot is the unit of attaching: a part of the file at a place.
@@ -431,7 +438,7 @@ func (f *Follower[A]) close(id procfs.FileID) {
 // setOpened notes that a file is open, unless another process has it open for
 // writing, as the next build of a program that has ended. What is attached to
 // it then could not be detached in time.
-func (f *Follower[A]) setOpened(at target, opened File[A]) bool {
+func (f *Follower[A]) setOpened(at target, opened *opened[A]) bool {
 	known := f.files[at.File]
 	switch {
 	case !errors.Is(opened.HoldsWriters(), syscall.EAGAIN):
@@ -445,15 +452,18 @@ func (f *Follower[A]) setOpened(at target, opened File[A]) bool {
 		return false
 	}
 	known.opened = opened
-	opened.WhenWritten(func() { f.written(at.File, opened) })
+	if opened.isWritten {
+		go f.written(at.File, opened)
+	}
 	return true
 }
 
 // written takes note that the driver has detached a file because it is written
 // to, and attaches it again once that is over.
-func (f *Follower[A]) written(id procfs.FileID, opened File[A]) {
+func (f *Follower[A]) written(id procfs.FileID, opened *opened[A]) {
 	f.lock()
 	defer f.following.Unlock()
+	opened.isWritten = true
 	known := f.files[id]
 	if f.isStopped() || known == nil || known.opened != opened {
 		return

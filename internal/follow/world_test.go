@@ -47,7 +47,7 @@ type world struct {
 	detaching   func()
 	descriptors map[string]int    // of files, 1 of others
 	opened      int               // files
-	isWritten   map[string]func() // calls of WhenWritten, by file
+	isWritten   map[string]func() // the written of Open, by file
 	noLease     bool
 	hasWriter   bool
 	perFile     func(file string) bool
@@ -262,13 +262,13 @@ type fakeFile struct {
 }
 
 // Open and the methods after it are those of the driver.
-func (w *world) Open(pair *procwatch.ProcessFile) (File[*fake], error) {
+func (w *world) Open(pair *procwatch.ProcessFile, written func()) (File[*fake], error) {
 	// Not by its path, which was read before the file if the process has mapped
 	// another one in its place meanwhile.
 	name := w.name(pair.File)
-	file, release := pair.Kept().Hold() // the pair may disappear meanwhile
+	held, release := pair.Kept(nil).Hold() // the pair may disappear meanwhile
 	defer release()
-	if file == nil {
+	if held == nil {
 		return nil, procfs.ErrChanged // it did before
 	}
 	if err := w.fail(WholeFile, name); err != nil {
@@ -280,7 +280,14 @@ func (w *world) Open(pair *procwatch.ProcessFile) (File[*fake], error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.opened++
-	return fakeFile{w, name, new(opening)}, nil
+	file := fakeFile{w, name, new(opening)}
+	w.isWritten[name] = func() {
+		w.mu.Lock()
+		file.written = true
+		w.mu.Unlock()
+		written()
+	}
+	return file, nil
 }
 
 func (w fakeFile) Close() error {
@@ -314,17 +321,6 @@ func (w fakeFile) Attach(
 	a := &fake{part, w.name, pid, w.opening}
 	w.attached[a] = true
 	return a, true, nil
-}
-
-func (w fakeFile) WhenWritten(call func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.isWritten[w.name] = func() {
-		w.mu.Lock()
-		w.written = true
-		w.mu.Unlock()
-		call()
-	}
 }
 
 func (w fakeFile) HoldsWriters() error {

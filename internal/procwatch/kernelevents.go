@@ -10,11 +10,12 @@ import (
 	"github.com/gousdt/gousdt/internal/deadline"
 )
 
-// Recorder gets records about processes, as [Records] gets those of the kernel.
+// Recorder gets records about processes, such as those of [OpenRecords].
 type Recorder interface {
 	// Wait waits for records until Stop is called, and reports whether there
 	// may be some.
 	Wait() bool
+	// Stop ends the waiting, now and later. It does nothing after Close.
 	Stop()
 	// Each shows each record that there is, once.
 	Each(func(record []byte))

@@ -9,31 +9,10 @@ import (
 	"os"
 )
 
-// Records do not exist here.
-type Records struct{}
-
-// RecordAll is available on Linux only.
-func RecordAll() (*Records, error) { return nil, errors.ErrUnsupported }
-
-// RecordAtOnce is available on Linux only.
-func RecordAtOnce() (*Records, error) { return nil, errors.ErrUnsupported }
-
-// RecordFamily is available on Linux only.
-func RecordFamily(int) (*Records, error) { return nil, errors.ErrUnsupported }
+// OpenRecords is available on Linux only.
+func OpenRecords(int, bool) (Recorder, error) { return nil, errors.ErrUnsupported }
 
 func recordEvents() (Recorder, error) { return nil, errors.ErrUnsupported }
-
-// Wait is available on Linux only.
-func (r *Records) Wait() bool { return false }
-
-// Stop is available on Linux only.
-func (r *Records) Stop() {}
-
-// Each is available on Linux only.
-func (r *Records) Each(func([]byte)) {}
-
-// Close is available on Linux only.
-func (r *Records) Close() {}
 
 func sameInode(*os.File, []*os.File) int { return -1 }
 

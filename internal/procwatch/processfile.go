@@ -45,7 +45,8 @@ func (p *ProcessFile) HasExecuted() bool { return p.executed }
 // elfnote.File that is made of it, package usdt opens and reads nothing again.
 type Kept struct {
 	*CachedFile
-	path string
+	path    string
+	written func() // or nil
 }
 
 // Name returns the path as the process sees it.
@@ -57,8 +58,13 @@ func (k Kept) Hold() (file *elfnote.File, release func()) {
 	return k.ELF(), k.Release
 }
 
-// Written does nothing: what is attached is not followed.
-func (k Kept) Written() {}
+// Written is called once everything is detached from the file because it is
+// written to.
+func (k Kept) Written() {
+	if k.written != nil {
+		k.written()
+	}
+}
 
 // ReadAt reads the file.
 func (k Kept) ReadAt(p []byte, off int64) (int, error) {
@@ -67,12 +73,12 @@ func (k Kept) ReadAt(p []byte, off int64) (int, error) {
 	return file.Reader().ReadAt(p, off)
 }
 
-// Kept returns the file with its path in the process.
-func (p *ProcessFile) Kept() Kept { return Kept{p.File, p.Path} }
+// Kept returns the file with its path in the process, and what Written calls.
+func (p *ProcessFile) Kept(written func()) Kept { return Kept{p.File, p.Path, written} }
 
 // ELF returns the file for usdt.Select.
 func (p *ProcessFile) ELF() *elfnote.File {
-	file, _ := elfnote.NewFile(p.Kept()) // reads nothing
+	file, _ := elfnote.NewFile(p.Kept(nil)) // reads nothing
 	return file
 }
 

@@ -32,7 +32,7 @@ type Record struct {
 // RecordKind is the kind of a record.
 type RecordKind int
 
-// The kinds of records. [Records.Drain] returns all but those of threads.
+// The kinds of records. [Drain] returns all but those of threads.
 const (
 	RecordsLost     RecordKind = iota // of any process
 	ProcessForked                     // and has what its parent has mapped
@@ -124,7 +124,7 @@ func parseRecord(record []byte) (r Record, path []byte, ok bool) {
 
 // Drain returns the records since it was called last. They are in the order of
 // their times, on which processors do not quite agree.
-func (r *Records) Drain() (all []Record) {
+func Drain(r Recorder) (all []Record) {
 	r.Each(func(record []byte) {
 		if parsed, path, ok := parseRecord(record); ok && parsed.Kind != threadEnded {
 			parsed.Path = string(path)

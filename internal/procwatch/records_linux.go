@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Records are records of the kernel about processes, as for perf record: each
-// fork, exec and exit, and each executable mapping. They come from perf events
-// of the kind that counts nothing (PERF_COUNT_SW_DUMMY), one per CPU.
-type Records struct {
+// perfRecords are a Recorder of the kernel, as perf record is. The records come
+// from perf events of the kind that counts nothing (PERF_COUNT_SW_DUMMY), one
+// per CPU.
+type perfRecords struct {
 	rings []*ring
 	epoll int
 
@@ -34,33 +34,32 @@ const stopped = -1
 // withBuildIDs asks the kernel for the build IDs of mapped files (Linux 5.12).
 const withBuildIDs = unix.CBitFieldMaskBit34
 
-// RecordAll begins to record what all processes do. Wait returns when a buffer
-// is half full. RecordAll needs CAP_PERFMON, before Linux 5.8 CAP_SYS_ADMIN, or
-// kernel.perf_event_paranoid of at most 0.
-func RecordAll() (*Records, error) {
-	return openRecords(-1, withBuildIDs, recordBytes, recordBytes/2)
+// OpenRecords begins to record each fork, exec and exit, and each executable
+// mapping. From the next program that the thread tid executes, it records that
+// process and its descendants. If tid is 0, it records all processes, which
+// needs CAP_PERFMON, before Linux 5.8 CAP_SYS_ADMIN, or
+// kernel.perf_event_paranoid of at most 0. Wait returns at the first record if
+// atOnce is set, else when a buffer is half full.
+func OpenRecords(tid int, atOnce bool) (Recorder, error) {
+	bits, wakeup := uint64(withBuildIDs), recordBytes/2
+	if tid != 0 {
+		bits |= unix.PerfBitDisabled | unix.PerfBitEnableOnExec | unix.PerfBitInherit
+	} else {
+		tid = -1
+	}
+	if atOnce {
+		wakeup = 1
+	}
+	return openRecords(tid, bits, recordBytes, wakeup)
 }
 
-// RecordAtOnce is RecordAll whose Wait returns at the first record.
-func RecordAtOnce() (*Records, error) { return openRecords(-1, withBuildIDs, recordBytes, 1) }
-
-// RecordFamily begins with the next program that a thread executes, and records
-// what that process and its descendants do. Wait returns at the first record.
-func RecordFamily(tid int) (*Records, error) {
-	return openRecords(tid,
-		withBuildIDs|unix.PerfBitDisabled|unix.PerfBitEnableOnExec|unix.PerfBitInherit,
-		recordBytes, 1)
-}
-
-// recordEvents is RecordAll for a watcher, which compares files by their device
-// and inode. Wait returns at the first record.
+// recordEvents is OpenRecords for a watcher, which compares files by their
+// device and inode.
 func recordEvents() (Recorder, error) { return openRecords(-1, 0, ringBytes, 1) }
 
-// openRecords opens the buffers, of some bytes each. Wait returns when one has
-// as many bytes as wakeup says. The privileges are those of RecordAll, if tid
-// is -1.
-func openRecords(tid int, bits uint64, bytes, wakeup int) (_ *Records, err error) {
-	r := &Records{epoll: -1, stop: -1}
+// openRecords opens the buffers, of some bytes each.
+func openRecords(tid int, bits uint64, bytes, wakeup int) (_ Recorder, err error) {
+	r := &perfRecords{epoll: -1, stop: -1}
 	defer func() {
 		if err != nil {
 			r.Close()
@@ -113,9 +112,8 @@ func openRecords(tid int, bits uint64, bytes, wakeup int) (_ *Records, err error
 	return r, nil
 }
 
-// Wait waits for records, and reports whether there may be some. It returns
-// false after Stop. It holds a thread, which sleeps in the kernel.
-func (r *Records) Wait() bool {
+// Wait holds a thread, which sleeps in the kernel.
+func (r *perfRecords) Wait() bool {
 	var events [16]unix.EpollEvent
 	for {
 		n, err := unix.EpollWait(r.epoll, events[:], -1)
@@ -136,8 +134,7 @@ func (r *Records) Wait() bool {
 	}
 }
 
-// Stop ends the waiting, now and later. It does nothing after Close.
-func (r *Records) Stop() {
+func (r *perfRecords) Stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stop < 0 {
@@ -147,8 +144,7 @@ func (r *Records) Stop() {
 	_, _ = unix.Write(r.stop, one[:])
 }
 
-// Each shows each record that there is, and makes room for others.
-func (r *Records) Each(each func(record []byte)) {
+func (r *perfRecords) Each(each func(record []byte)) {
 	for _, ring := range r.rings {
 		head := atomic.LoadUint64(&ring.control.Data_head)
 		tail := ring.control.Data_tail // only we write it
@@ -157,8 +153,7 @@ func (r *Records) Each(each func(record []byte)) {
 	}
 }
 
-// Close ends the recording. Nothing may wait or read any more.
-func (r *Records) Close() {
+func (r *perfRecords) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, ring := range r.rings {

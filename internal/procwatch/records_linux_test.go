@@ -123,7 +123,7 @@ func TestRecordedFileIsTheOneThatWasMapped(t *testing.T) {
 
 // Where the kernel refuses, as in a container, that is an error.
 func TestRecordsOfNoThreadAreAnError(t *testing.T) {
-	_, err := RecordFamily(1 << 30)
+	_, err := OpenRecords(1<<30, true)
 	qt.Assert(t, qt.IsNotNil(err))
 }
 
@@ -131,7 +131,7 @@ func TestRecordsOfNoThreadAreAnError(t *testing.T) {
 // that of another file. The race detector looks.
 func TestRecordsAreStoppedAndClosedAtOnce(t *testing.T) {
 	testneeds.Root(t)
-	r, err := RecordFamily(unix.Getpid())
+	r, err := OpenRecords(unix.Getpid(), true)
 	qt.Assert(t, qt.IsNil(err))
 	var stopping sync.WaitGroup
 	stopping.Go(r.Stop)

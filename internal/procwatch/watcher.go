@@ -380,7 +380,6 @@ func (w *Watcher) openEvents() (*eventSource, error) {
 func (w *Watcher) syncEvents(ctx context.Context, source *eventSource) error {
 	told := source.take()
 	w.mu.Lock()
-	w.stats.Lost += told.lost
 	w.told = told.pids
 	var pids []int
 	for pid := range told.pids {
@@ -444,27 +443,14 @@ func (w *Watcher) learn(pid int, mapped []procfs.FileKey) {
 
 // WatcherStats are numbers of a [Watcher].
 type WatcherStats struct {
-	// Processes is the number of processes that are known, threads of the
-	// kernel included. The filter lets Wanted of them through. Denied of them
-	// could not be scanned for lack of privilege.
-	Processes, Wanted, Denied int
-	// Blocked is the number of processes that are set aside because they, or
-	// files that they map, do not answer. Postponed is the number of those that
-	// are scanned later: they, or others of the same container or user, change
-	// so often that scans would take too much of the time, or the others are
-	// blocked.
-	Blocked, Postponed int
-	// ProcessFiles is the number of those that [Watcher.ProcessFiles] returns,
-	// and Files the number of different files among them.
-	ProcessFiles, Files int
+	// Denied is the number of processes that could not be scanned for lack of
+	// privilege, Blocked of those that are set aside because they do not
+	// answer, and Postponed of those that are scanned later.
+	Denied, Blocked, Postponed int
 	// Passes counts the scans of all processes.
 	Passes uint64
-	// Lost counts how often the kernel had more to report than its buffers
-	// hold. Each was followed by a pass.
-	Lost uint64
 	// EventsError says why the kernel does not report what happens to
-	// processes, so that passes do all the work: because Run has not been
-	// called, for example. It is nil if the kernel does.
+	// processes. It is nil if the kernel does.
 	EventsError error
 }
 
@@ -472,15 +458,8 @@ type WatcherStats struct {
 func (w *Watcher) Stats() WatcherStats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	stats, files := w.stats, make(map[*CachedFile]bool)
+	stats := w.stats
 	for _, p := range w.processes {
-		stats.ProcessFiles += len(p.pairs)
-		for _, pair := range p.pairs {
-			files[pair.File] = true
-		}
-		if p.wanted {
-			stats.Wanted++
-		}
 		switch {
 		case p.blocked != nil:
 			stats.Blocked++
@@ -491,7 +470,6 @@ func (w *Watcher) Stats() WatcherStats {
 			stats.Denied++
 		}
 	}
-	stats.Processes, stats.Files = len(w.processes), len(files)
 	return stats
 }
 
