@@ -63,7 +63,7 @@ type Process struct {
 // by the PIDs of its host, but to files, which is for all processes.
 type FS string
 
-func (f FS) root() string { return procfs.NewFS(string(f)).Root() }
+func (f FS) root() string { return procfs.FS(f).Root() }
 
 // Find returns what stat says about a process of a proc file system. The error
 // may wrap [ErrGone] or [ErrAccess].
@@ -83,7 +83,7 @@ func (p Process) IsRunning() (bool, error) {
 	s, err := procfs.ReadStat(p.fs.root(), p.PID, make([]byte, procfs.MaxStat))
 	switch {
 	case err == nil:
-		return s.StartTime == p.StartTime && !s.HasNoMemory(), nil
+		return s.StartTime == p.StartTime && (s.Size != 0 || s.IsLeaderless()), nil
 	case errors.Is(err, ErrGone):
 		return false, nil
 	}

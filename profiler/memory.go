@@ -141,7 +141,7 @@ func NewMemory(opts *Options) *Memory {
 				return "", false
 			}
 			runs, err = p.IsRunning()
-			return deadline.OwnerOf(procfs.NewFS("").Root(), pid), runs || err != nil
+			return deadline.OwnerOf(procfs.FS("").Root(), pid), runs || err != nil
 		}, sweepAt: sweepAfter,
 		processes: make(map[int]*memoryProcess), owners: make(map[string]*memoryOwner),
 		past: make(map[stackKey]*MemorySite), other: MemorySite{Process: "(other)"}}

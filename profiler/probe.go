@@ -143,7 +143,7 @@ func (p *Probe) Load(
 	followed.Mapped = func(appeared, disappeared []*proc.ProcessFile) {
 		for _, pair := range appeared {
 			p.note(pair.Process.PID)
-			p.texts.Touch(ctx, nil, pair.Process.PID, pair.Path)
+			p.texts.Touch(ctx, "", pair.Process.PID, pair.Path)
 		}
 		if p.opts.Watch.Mapped != nil {
 			p.opts.Watch.Mapped(appeared, disappeared)

@@ -53,7 +53,7 @@ func startFile(t *testing.T, path string) target {
 	function, err := file.Symbol("main")
 	qt.Assert(t, qt.IsNil(err))
 	offset := offsetOf(t, file, function.Value)
-	files, err := procfs.Files(procfs.NewFS(""), p.PID)
+	files, err := procfs.Files("", p.PID)
 	qt.Assert(t, qt.IsNil(err))
 	for _, f := range files {
 		for _, m := range f.Mappings {

@@ -60,7 +60,7 @@ func (f fixture) file(owner int, im *elfimage.Image) *file {
 	defer placeholder.Close()
 	id, err := procfs.IdentifyFile(placeholder)
 	qt.Assert(f.t, qt.IsNil(err))
-	this := &file{id: procwatch.Version{FileID: id}, owner: fmt.Sprint(owner)}
+	this := &file{id: procwatch.Version{FileID: id.FileID}, owner: fmt.Sprint(owner)}
 	this.use(openedFile{elf: opened, functionBytes: opened.FunctionBytes()})
 	f.files.known[this.id] = this
 	return this

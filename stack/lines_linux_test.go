@@ -171,7 +171,7 @@ func called(words string) string {
 // program.
 func runtimeAddress(t *testing.T, pid int, path string, offset uint64) uint64 {
 	t.Helper()
-	files, err := procfs.Files(procfs.NewFS(""), pid)
+	files, err := procfs.Files("", pid)
 	qt.Assert(t, qt.IsNil(err))
 	for _, f := range files {
 		for _, m := range f.Mappings {

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/procfs"
 )
 
@@ -134,8 +135,8 @@ func (s *Symbolizer) isOwn(pid int, file *os.File, info os.FileInfo) bool {
 	if err != nil {
 		return false
 	}
-	user, ok := procfs.UserOf(process)
-	owner, ok2 := procfs.UserOf(info)
+	user, ok := deadline.UserOf(process)
+	owner, ok2 := deadline.UserOf(info)
 	return ok && ok2 && (owner == user || owner == 0)
 }
 

@@ -40,7 +40,7 @@ type Symbolizer struct {
 	// be set before the Symbolizer is used.
 	Lines bool
 
-	fs      *procfs.FS
+	fs      procfs.FS
 	machine elf.Machine // of the kernel
 
 	mutex     sync.Mutex // await, scan and recall release it
@@ -124,7 +124,7 @@ func (f Frame) String() string {
 func NewSymbolizer(fs proc.FS) *Symbolizer {
 	machine, _ := sys.KernelMachine() // no other has events
 	s := &Symbolizer{
-		fs:        procfs.NewFS(string(fs)),
+		fs:        procfs.FS(fs),
 		machine:   machine,
 		processes: make(map[int]*process),
 		busy:      make(map[int]chan struct{}),

@@ -367,7 +367,7 @@ func TestStackCopy(t *testing.T) {
 // addressOf returns where an offset in the program's file is in the process.
 func addressOf(t *testing.T, p *traced, offset uint64) uint64 {
 	t.Helper()
-	files, err := procfs.Files(procfs.NewFS(""), p.PID)
+	files, err := procfs.Files("", p.PID)
 	qt.Assert(t, qt.IsNil(err))
 	for _, file := range files {
 		for _, m := range file.Mappings {

@@ -139,7 +139,7 @@ func (s *Session) execAfter(pid int, moment time.Duration) bool {
 // addFamily adds a process and its descendants. The kernel adds those that fork
 // meanwhile if it knows their parent: so the search is repeated.
 func addFamily(members *ebpf.Map, pid int) error {
-	fs := procfs.NewFS("")
+	fs := procfs.FS("")
 	known := map[int]bool{pid: true}
 	// The kernel does not remove a process that has ended before it was added,
 	// and another one may get its number.

@@ -713,7 +713,7 @@ func (s *Session) lookBefore(a *Attachment, w *work) {
 		own, err := procfs.IdentifyFile(file)
 		pids := []int{a.process.PID}
 		if a.process.PID == 0 && err == nil {
-			pids, err = procfs.NewFS("").PIDs()
+			pids, err = procfs.FS("").PIDs()
 		}
 		if err != nil {
 			continue
@@ -724,7 +724,7 @@ func (s *Session) lookBefore(a *Attachment, w *work) {
 				if s.family != nil && s.family.Lookup(uint32(pid), &one) != nil {
 					continue
 				}
-				s.before.lookAt(callBefore{pid: pid, latency: l, site: w.sites[site], program: v}, own)
+				s.before.lookAt(callBefore{pid: pid, latency: l, site: w.sites[site], program: v}, own.FileID)
 			}
 		}, nil)
 	}
@@ -776,7 +776,7 @@ func (c *callBefore) decide() bool {
 
 // biasOf returns what a process has added to the addresses of a site's file.
 func biasOf(pid int, site *Site, own procfs.FileID) (bias uint64, mapped bool) {
-	files, _ := procfs.Files(procfs.NewFS(""), pid)
+	files, _ := procfs.Files("", pid)
 	for _, file := range files {
 		if id, err := file.Identify(); err != nil || !id.MayBe(own) {
 			continue
@@ -813,7 +813,8 @@ func (w *work) readLater(s *Site, arg int, c *parsedCapture, m debuginfo.Member)
 	if err != nil || symbol.Size != 8 || elf.ST_TYPE(symbol.Info) == elf.STT_TLS {
 		return
 	}
-	if s.mapped, err = procfs.IdentifyFile(elffile.OSFile(w.elf)); err == nil {
+	if file, err := procfs.IdentifyFile(elffile.OSFile(w.elf)); err == nil {
+		s.mapped = file.FileID
 		s.later = append(s.later, laterRead{arg, symbol.Value, m.Offsets, c.Max})
 	}
 }

@@ -198,9 +198,13 @@ func (s *slots) dispatcher(prog *ebpf.Program) (*dispatcher, error) {
 var programCounters = map[elf.Machine]int{elf.EM_X86_64: 16, elf.EM_AARCH64: 32, elf.EM_S390: 2,
 	elf.EM_RISCV: 0, elf.EM_PPC64: 32, elf.EM_LOONGARCH: 33}
 
-// load loads the program for sites, given as specs by the low bits of their
-// addresses.
-func (d *dispatcher) load(specs map[uint64]uint64) (*ebpf.Program, error) {
+// load loads the program for sites of a selection, which are one of its groups.
+// ids has the specs of all.
+func (d *dispatcher) load(s *Selection, sites []int, ids []uint64) (*ebpf.Program, error) {
+	specs := make(map[uint64]uint64, len(sites)) // by the low bits of the sites' addresses
+	for _, i := range sites {
+		specs[lowBits(s.sites[i].Instruction)] = ids[i]
+	}
 	const address, context, number = asm.R9, asm.R6, asm.R7
 	ins := asm.Instructions{asm.Mov.Reg(context, asm.R1),
 		asm.LoadMem(number, context, int16(8*d.pc), asm.DWord), asm.And.Imm(number, 1<<addressBits-1)}
@@ -233,35 +237,6 @@ func (d *dispatcher) load(specs map[uint64]uint64) (*ebpf.Program, error) {
 		return nil, explain("loading a program that finds the site", err)
 	}
 	return prog, nil
-}
-
-// dispatched returns the sites in groups that a dispatcher can tell apart, and
-// the specs of each group, as for [dispatcher.load]. One perf event can attach
-// a group: its sites are at different instructions.
-func (s *Selection) dispatched(ids []uint64) (groups [][]int, specs []map[uint64]uint64) {
-	type place struct{ offset, id uint64 }
-	type key struct {
-		low, id uint64
-		nth     int // of those at the same place
-	}
-	places, known, taken := make(map[place]int), make(map[key]int), make(map[uint64]int)
-	for i := range s.sites {
-		at := place{s.sites[i].uprobeOffset(), ids[i]}
-		k := key{lowBits(s.sites[i].Instruction), ids[i], places[at]}
-		places[at]++
-		n, ok := known[k]
-		if !ok {
-			n = taken[k.low]
-			taken[k.low]++
-			known[k] = n
-		}
-		if n == len(groups) {
-			groups, specs = append(groups, nil), append(specs, make(map[uint64]uint64))
-		}
-		groups[n] = append(groups[n], i)
-		specs[n][k.low] = k.id
-	}
-	return groups, specs
 }
 
 // isSleepable reports whether a program may wait. None may be reached by a tail

@@ -350,7 +350,7 @@ func (s *Selection) awaitStarted(site *Site) (err error) {
 // checkStarted returns an error unless the first writable mapping that has the
 // page of the semaphore is at the address that the code of the site uses.
 func (s *Selection) checkStarted(site *Site) error {
-	files, err := procfs.AllFiles(procfs.NewFS(""), s.pid)
+	files, err := procfs.AllFiles("", s.pid)
 	if err != nil && len(files) == 0 {
 		return fmt.Errorf("reading the mappings of process %d: %w", s.pid, err)
 	}
@@ -366,7 +366,7 @@ func (s *Selection) checkStarted(site *Site) error {
 		if code < 0 {
 			continue
 		}
-		if id, err := file.Identify(); err != nil || !id.MayBe(want) {
+		if id, err := file.Identify(); err != nil || !id.MayBe(want.FileID) {
 			continue
 		}
 		address, _ := file.Mappings[code].Address(site.Offset)
@@ -436,26 +436,23 @@ func (l *Link) attachPerfEvents(
 	executable *link.Executable, cookies []uint64, dispatch *dispatcher,
 ) error {
 	s := l.sel
-	var groups [][]int
-	var specs []map[uint64]uint64
+	var ids []uint64 // of specs, which the dispatcher's programs have
 	if dispatch != nil {
-		groups, specs = s.dispatched(cookies)
+		ids = cookies
 	}
 	if l.mode == ModeSingleIPMap {
 		cookies = nil
 	}
-	if dispatch == nil {
-		groups = s.groups(cookies)
-	}
+	groups := s.groups(cookies, ids)
 	if err := s.checkPerfEvents(len(groups)); err != nil {
 		return err
 	}
 	programs := make([]*ebpf.Program, s.Len()) // of each site
-	for n, sites := range groups {
+	for _, sites := range groups {
 		prog := l.program
 		if dispatch != nil {
 			var err error
-			if prog, err = dispatch.load(specs[n]); err != nil {
+			if prog, err = dispatch.load(s, sites, ids); err != nil {
 				return err
 			}
 			defer prog.Close() // the perf events keep it
@@ -527,26 +524,33 @@ func (s *Selection) places(sites []int) (places []attaching.Place) {
 }
 
 // groups returns the sites in groups, in the order of their first sites. One
-// perf event can attach a group: its sites have the same cookie, and are at
-// different instructions.
-func (s *Selection) groups(cookies []uint64) (groups [][]int) {
-	type place struct{ cookie, offset uint64 }
+// perf event can attach a group: its sites are at different instructions and
+// have the same cookie. With IDs of specs in the place of cookies, a dispatcher
+// can tell the IDs of a group apart.
+func (s *Selection) groups(cookies, ids []uint64) (groups [][]int) {
+	type place struct{ number, offset uint64 }
 	type key struct {
-		cookie uint64
-		nth    int // of those at the same place
+		low, number uint64
+		nth         int // of those at the same place
 	}
-	sites, known := make(map[place]int, s.Len()), make(map[key]int)
+	sites, known, taken := make(map[place]int, s.Len()), make(map[key]int), make(map[uint64]int)
 	for i := range s.sites {
-		at := place{offset: s.sites[i].uprobeOffset()}
-		if cookies != nil {
-			at.cookie = cookies[i]
+		at, low := place{offset: s.sites[i].uprobeOffset()}, uint64(0)
+		switch {
+		case ids != nil:
+			at.number, low = ids[i], lowBits(s.sites[i].Instruction)
+		case cookies != nil:
+			at.number = cookies[i]
 		}
-		k := key{at.cookie, sites[at]}
+		k := key{low, at.number, sites[at]}
 		sites[at]++
 		n, ok := known[k]
 		if !ok {
-			n = len(groups)
+			n = taken[low]
+			taken[low]++
 			known[k] = n
+		}
+		if n == len(groups) {
 			groups = append(groups, nil)
 		}
 		groups[n] = append(groups[n], i)

@@ -111,8 +111,8 @@ func TestGroups(t *testing.T) {
 	for _, offset := range []uint64{1, 2, 1, 3, 2} {
 		s.sites = append(s.sites, Site{Site: elfnote.Site{Offset: offset}})
 	}
-	qt.Check(t, qt.DeepEquals(s.groups(nil), [][]int{{0, 1, 3}, {2, 4}}))
-	qt.Check(t, qt.DeepEquals(s.groups([]uint64{7, 8, 7, 7, 9}), [][]int{{0, 3}, {1}, {2}, {4}}))
+	qt.Check(t, qt.DeepEquals(s.groups(nil, nil), [][]int{{0, 1, 3}, {2, 4}}))
+	qt.Check(t, qt.DeepEquals(s.groups([]uint64{7, 8, 7, 7, 9}, nil), [][]int{{0, 3}, {1}, {2}, {4}}))
 }
 
 // Sites share a dispatcher if the low bits of their addresses tell their specs.
@@ -122,10 +122,8 @@ func TestDispatchedGroups(t *testing.T) {
 		s.sites = append(s.sites, Site{Site: elfnote.Site{Offset: address, Location: address},
 			Instruction: address})
 	}
-	groups, specs := s.dispatched([]uint64{1, 2, 1, 3, 1, 4})
+	groups := s.groups(nil, []uint64{1, 2, 1, 3, 1, 4})
 	qt.Check(t, qt.DeepEquals(groups, [][]int{{0, 2, 3}, {1}, {4}, {5}}))
-	qt.Check(t, qt.DeepEquals(specs, []map[uint64]uint64{
-		{0x10: 1, 0x20: 3}, {0x10: 2}, {0x10: 1}, {0x10: 4}}))
 }
 
 // Jumps over what takes the place of a call reach the same instruction.

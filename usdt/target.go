@@ -282,7 +282,7 @@ func (o *opened) openPath(t Target) error {
 		return fmt.Errorf("%s: a bare name needs the PID of a process that has mapped the file: give the "+
 			"path (libbpf.FindFile looks it up; ./%[1]s is in the working directory)", name)
 	case t.PID != 0 && filepath.IsAbs(t.Path) && !strings.HasPrefix(filepath.Clean(t.Path), "/proc/"):
-		file, err = procfs.OpenIn(procfs.NewFS(""), t.PID, t.Path)
+		file, err = procfs.OpenIn("", t.PID, t.Path)
 	}
 	if t.PID != 0 && (errors.Is(err, procfs.ErrGone) || errors.Is(err, procfs.ErrAccess)) {
 		return explainProcess(t.PID, err)
@@ -318,7 +318,7 @@ func (o *opened) openKept() error {
 
 // findInProcess finds a bare name among the files that the process has mapped.
 func (t Target) findInProcess() (*os.File, string, error) {
-	files, err := procfs.Files(procfs.NewFS(""), t.PID)
+	files, err := procfs.Files("", t.PID)
 	if err != nil && len(files) == 0 {
 		return nil, "", err
 	}

@@ -93,7 +93,7 @@ func New[A any](opts *Options, changed func(*Changes[A]), parts ...Part[A]) (*Wa
 	}
 	limits := follow.Limits(opts.Limits)
 	d := &driver[A]{parts: slices.Clone(parts), perProcess: opts.PerProcess || opts.After > 0,
-		fileSites: limits.OfFile(), noLease: opts.NoLease, proc: procfs.NewFS(string(opts.Proc)),
+		fileSites: limits.OfFile(), noLease: opts.NoLease, proc: procfs.FS(opts.Proc),
 		changed: changed}
 	if opts.DebugFiles {
 		d.symbols = debuginfo.AddInstalled
@@ -162,7 +162,7 @@ type driver[A any] struct {
 	symbols    func(*elfnote.File) argspec.File // of [usdt.Target]
 	fileSites  int
 	noLease    bool
-	proc       *procfs.FS
+	proc       procfs.FS
 	changed    func(*Changes[A])
 }
 

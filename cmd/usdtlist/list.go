@@ -46,7 +46,7 @@ type listing struct {
 type lister struct {
 	options *options
 	args    []string // the command line
-	proc    *procfs.FS
+	proc    procfs.FS
 	out     *bufio.Writer
 	json    *jsonPrinter // nil for another format
 	printed bool         // a file

@@ -15,7 +15,6 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/defs"
-	"github.com/gousdt/gousdt/internal/procfs"
 )
 
 // The exit status.
@@ -49,7 +48,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return m.Answer(err, stdout)
 	}
 	out := bufio.NewWriterSize(stdout, 32<<10)
-	l := lister{options: o, args: args, proc: procfs.NewFS(""), out: out, Messages: m}
+	l := lister{options: o, args: args, out: out, Messages: m}
 	if o.format == formatJSON {
 		l.json = newJSONPrinter(out)
 	}

@@ -47,7 +47,7 @@ func TestAllGoesOnWithoutProcessesThatBlock(t *testing.T) {
 		qt.Assert(t, qt.IsNil(os.Symlink(lib, link)))
 	}
 	var out, errs strings.Builder
-	l := &lister{options: &options{allProcesses: true, format: formatTable}, proc: procfs.NewFS(root),
+	l := &lister{options: &options{allProcesses: true, format: formatTable}, proc: procfs.FS(root),
 		out: bufio.NewWriter(&out), Messages: commandline.NewMessages("usdtlist", &errs)}
 	found, failed, where := l.listProcesses()
 	qt.Check(t, qt.Equals(found, 1))

@@ -35,7 +35,7 @@ type mapped struct {
 
 // scan gathers the files with probes that processes map, each file once.
 type scan struct {
-	fs        *procfs.FS
+	fs        procfs.FS
 	self      int             // this process as fs sees it, 0 if it does not
 	ofAll     bool            // processes: then names that are not mapped are not searched for
 	processes []proc.Process  // of -p, that could be scanned
@@ -308,7 +308,7 @@ func (s *scan) open(pid int, path string) (file *os.File, id procfs.FileID, err 
 		return nil, id, blocked
 	}
 	var opened *os.File
-	var openedID procfs.FileID
+	var openedID procfs.Identity
 	var failed error
 	returned := deadline.One(context.Background(), deadline.File, func() {
 		if opened, failed = procfs.OpenIn(s.fs, pid, path); failed == nil {
@@ -323,7 +323,7 @@ func (s *scan) open(pid int, path string) (file *os.File, id procfs.FileID, err 
 		opened.Close() // if it is nil, nothing happens
 		return nil, id, failed
 	}
-	return opened, openedID, nil
+	return opened, openedID.FileID, nil
 }
 
 // fail notes what could not be read of a process, or of a file that the error

@@ -99,7 +99,7 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 // follow watches all processes until the tracing ends. It returns when those
 // that are there have been scanned.
 func (t *tracer) follow() (err error) {
-	if commandline.IsInContainer(procfs.NewFS("").Root()) {
+	if commandline.IsInContainer(procfs.FS("").Root()) {
 		t.messages.Warn("processes outside of this PID namespace, such as that of a container, " +
 			"are not seen (run it on the host, or in a container with the host's PIDs: --pid=host)")
 	}
@@ -197,7 +197,7 @@ func (f *follower) close() {
 // functions on their stacks.
 func (f *follower) rememberStacks(appeared, _ []*proc.ProcessFile) {
 	for _, pair := range appeared {
-		f.tracer.texts.Touch(f.tracer.ctx, nil, pair.Process.PID, pair.Path)
+		f.tracer.texts.Touch(f.tracer.ctx, "", pair.Process.PID, pair.Path)
 	}
 	if f.tracer.stacks == nil {
 		return
@@ -587,7 +587,7 @@ func (c *executedCode) mapped(record *procwatch.Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.code[record.Path]) > 0 {
-		go c.tracer.texts.Touch(c.tracer.ctx, nil, record.PID, record.Path)
+		go c.tracer.texts.Touch(c.tracer.ctx, "", record.PID, record.Path)
 	}
 	for _, site := range t.code[record.Path] {
 		address, there := record.Mapping.Address(site.offset)
@@ -669,7 +669,7 @@ func (l *latecomers) isLate(record *procwatch.Record) (bool, error) {
 		return true, err
 	}
 	defer opened.Close()
-	if id, err := procfs.IdentifyFile(opened); err == nil && l.attached[id] {
+	if id, err := procfs.IdentifyFile(opened); err == nil && l.attached[id.FileID] {
 		return false, nil
 	}
 	file, err := elfnote.NewFile(opened)
@@ -689,7 +689,7 @@ func (l *latecomers) isLate(record *procwatch.Record) (bool, error) {
 // or has another root, the same file may be at the path as this process sees
 // it.
 func openRecorded(record *procwatch.Record) (*os.File, error) {
-	fs := procfs.NewFS("")
+	fs := procfs.FS("")
 	file, err := procfs.OpenIn(fs, record.PID, record.Path)
 	if err == nil || errors.Is(err, procfs.ErrNotRegular) {
 		return file, err
@@ -738,9 +738,9 @@ func (l *latecomers) attachedNow(path string, pid int) {
 	}
 	l.known[path] = true
 	delete(l.waiting, path)
-	if opened, err := procfs.OpenIn(procfs.NewFS(""), os.Getpid(), path); err == nil {
+	if opened, err := procfs.OpenIn("", os.Getpid(), path); err == nil {
 		if id, err := procfs.IdentifyFile(opened); err == nil {
-			l.attached[id] = true
+			l.attached[id.FileID] = true
 		}
 		opened.Close()
 	}

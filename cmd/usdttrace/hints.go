@@ -237,7 +237,7 @@ func (t *tracer) warnTwice(a *trace.Attachment, pid int) {
 	}
 	var files []*procfs.MappedFile
 	if !deadline.One(t.ctx, mapsPatience, func() {
-		files, _ = procfs.Files(procfs.NewFS(""), pid) // none if the process has ended
+		files, _ = procfs.Files("", pid) // none if the process has ended
 	}, nil) {
 		return // it may still write
 	}

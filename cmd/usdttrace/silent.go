@@ -321,7 +321,7 @@ func (t *tracer) eachMapped(
 	wanted func(proc.Process) bool, do func(proc.Process, *procfs.MappedFile),
 ) {
 	names := t.targets.baseNames()
-	fs := procfs.NewFS("")
+	fs := procfs.FS("")
 	pids, err := fs.PIDs()
 	if err != nil {
 		return

@@ -352,14 +352,14 @@ func (t *targets) isSelected(sel *usdt.Selection) bool {
 	if err != nil {
 		return false // as on systems where nothing can be attached
 	}
-	if name, known := t.names[id]; known {
+	if name, known := t.names[id.FileID]; known {
 		t.same = append(t.same, [2]string{sel.Name(), name})
 		return true
 	}
 	if t.names == nil {
 		t.names = make(map[procfs.FileID]string)
 	}
-	t.names[id] = sel.Name()
+	t.names[id.FileID] = sel.Name()
 	return false
 }
 
@@ -434,7 +434,7 @@ func (t *tracer) touchFiles() {
 	}
 	t.eachMapped(t.wanted(), func(p proc.Process, file *procfs.MappedFile) {
 		if t.targets.isWatched(file) {
-			t.texts.Touch(t.ctx, nil, p.PID, file.Path)
+			t.texts.Touch(t.ctx, "", p.PID, file.Path)
 		}
 	})
 }
@@ -462,7 +462,7 @@ type attachedFile struct {
 
 func newAttachedFile(a *trace.Attachment, sel *usdt.Selection) *attachedFile {
 	id, _ := procfs.IdentifyFile(elffile.OSFile(sel.File()))
-	return &attachedFile{a, sel, id}
+	return &attachedFile{a, sel, id.FileID}
 }
 
 // path returns the path of a FILE as this process sees it.
@@ -579,7 +579,7 @@ func (t *targets) isOther(
 		return err == nil, false
 	}
 	id, err := procfs.IdentifyFile(file)
-	if err != nil || id == attached.id {
+	if err != nil || id.FileID == attached.id {
 		return false, false
 	}
 	if !copiesMetadata(file) {
@@ -587,7 +587,7 @@ func (t *targets) isOther(
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.names[id] = path
+	t.names[id.FileID] = path
 	return false, false
 }
 
@@ -603,7 +603,7 @@ func (t *tracer) closeUnmapped(f *namedFile) {
 	defer f.mu.Unlock()
 	f.earlier = slices.DeleteFunc(f.earlier, func(old *attachedFile) bool {
 		id, err := procfs.IdentifyFile(elffile.OSFile(old.sel.File()))
-		isMapped := func(other procfs.FileID) bool { return other.MayBe(id) }
+		isMapped := func(other procfs.FileID) bool { return other.MayBe(id.FileID) }
 		if err != nil || slices.ContainsFunc(slices.Collect(maps.Keys(mapped)), isMapped) {
 			return false
 		}

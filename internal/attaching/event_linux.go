@@ -298,11 +298,10 @@ var defined atomic.Uint64 // events, by this process
 
 // self is this process as the owner of events.
 var self = sync.OnceValues(func() (owner, error) {
-	fs := procfs.NewFS("")
-	if !procfs.HasOwnPIDs(fs.Root()) {
+	if !procfs.HasOwnPIDs("/proc") {
 		return owner{}, errors.New("/proc is that of another PID namespace")
 	}
-	p, err := procfs.ReadStat(fs.Root(), os.Getpid(), make([]byte, procfs.MaxStat))
+	p, err := procfs.ReadStat("/proc", os.Getpid(), make([]byte, procfs.MaxStat))
 	if err != nil {
 		return owner{}, err
 	}
@@ -357,20 +356,19 @@ func RemoveEnded() (removed []string, err error) {
 
 // hasEnded reports whether the process has certainly ended.
 func (o owner) hasEnded() bool {
-	fs := procfs.NewFS("")
 	own, err := pidNamespace("self")
-	if err != nil || !procfs.HasOwnPIDs(fs.Root()) {
+	if err != nil || !procfs.HasOwnPIDs("/proc") {
 		return false
 	}
 	if own == o.namespace {
-		return o.hasEndedHere(fs)
+		return o.hasEndedHere()
 	}
 	// The initial namespace sees all processes, if nothing hides them.
 	if first, err := pidNamespace("1"); err != nil || first != sys.InitialPIDNamespace ||
 		own != sys.InitialPIDNamespace {
 		return false
 	}
-	pids, err := fs.PIDs()
+	pids, err := procfs.FS("").PIDs()
 	if err != nil {
 		return false
 	}
@@ -388,12 +386,12 @@ func (o owner) hasEnded() bool {
 }
 
 // hasEndedHere is hasEnded for an owner in this process's namespace.
-func (o owner) hasEndedHere(fs *procfs.FS) bool {
+func (o owner) hasEndedHere() bool {
 	// Unlike a directory in /proc, nothing hides this.
 	if err := unix.Kill(o.pid, 0); errors.Is(err, unix.ESRCH) {
 		return true
 	}
-	p, err := procfs.ReadStat(fs.Root(), o.pid, make([]byte, procfs.MaxStat))
+	p, err := procfs.ReadStat("/proc", o.pid, make([]byte, procfs.MaxStat))
 	if err != nil || p.StartTime == o.startTime {
 		return false
 	}

@@ -145,7 +145,7 @@ const maxNames = 2000
 // processWords returns the processes with their names. What cannot be read has
 // none.
 func processWords() (words []word) {
-	fs := procfs.NewFS("")
+	fs := procfs.FS("")
 	pids, _ := fs.PIDs()
 	for _, pid := range pids {
 		if p, err := proc.Find("", pid); err == nil && len(words) < maxNames {

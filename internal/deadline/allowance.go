@@ -104,7 +104,7 @@ func userOf(root string, pid int) (uid uint64, ok bool) {
 	// A file of proc belongs to the user of the process, or to root if the
 	// process may not be dumped, runs a setuid program or is ending.
 	if info, err := os.Stat(procfs.Path(root, pid, "stat")); err == nil {
-		if uid, ok := procfs.UserOf(info); ok && uid != 0 {
+		if uid, ok := UserOf(info); ok && uid != 0 {
 			return uint64(uid), true
 		}
 	}

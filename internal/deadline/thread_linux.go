@@ -5,6 +5,7 @@ package deadline
 import (
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,4 +44,13 @@ func (t thread) processorTime() time.Duration {
 		return 0
 	}
 	return time.Duration(now.Nano())
+}
+
+// UserOf returns the user that owns a file, if the system tells.
+func UserOf(info os.FileInfo) (uint32, bool) {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, false
+	}
+	return st.Uid, true
 }

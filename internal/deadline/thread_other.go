@@ -4,7 +4,10 @@
 
 package deadline
 
-import "time"
+import (
+	"os"
+	"time"
+)
 
 // thread is a thread whose times are not known.
 type thread struct{}
@@ -17,3 +20,6 @@ func (thread) processorTime() time.Duration { return 0 }
 
 // ProcessorTime is not known.
 func ProcessorTime() time.Duration { return 0 }
+
+// UserOf knows no users.
+func UserOf(os.FileInfo) (uint32, bool) { return 0, false }

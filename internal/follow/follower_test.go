@@ -93,7 +93,7 @@ func TestFollower(t *testing.T) {
 		w := newWorld(t)
 		w.write("self/status", "NSpid:\t1\t2\n")
 		_, err := New[*fake](w, Options{NeedsPIDs: true,
-			Proc: procwatch.WatcherOptions{FS: procfs.NewFS(w.root)}})
+			Proc: procwatch.WatcherOptions{FS: procfs.FS(w.root)}})
 		qt.Check(t, qt.ErrorMatches(err, ".* needs the PIDs of the caller's own PID namespace.*"))
 	})
 }

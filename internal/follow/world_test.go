@@ -251,7 +251,7 @@ func fileID(t *testing.T, path string) procfs.FileID {
 	defer file.Close()
 	id, err := procfs.IdentifyFile(file)
 	qt.Assert(t, qt.IsNil(err))
-	return id
+	return id.FileID
 }
 
 // fakeFile is a file that is open.
@@ -416,7 +416,7 @@ func (w *world) takeTold() []string {
 // follower returns a follower of all processes of the world.
 func (w *world) follower(opts Options) *Follower[*fake] {
 	w.t.Helper()
-	opts.Proc.FS, opts.Proc.Record = procfs.NewFS(w.root), w.record
+	opts.Proc.FS, opts.Proc.Record = procfs.FS(w.root), w.record
 	opts.Parts = max(opts.Parts, 1)
 	f, err := New[*fake](w, opts)
 	qt.Assert(w.t, qt.IsNil(err))

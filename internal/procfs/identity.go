@@ -57,20 +57,14 @@ func (id FileID) MayBe(other FileID) bool {
 		id.Born == other.Born
 }
 
-// IdentifyFile returns the ID of an open file. A file of overlayfs may have
-// another ID than in the processes that map it, see [FileID.MayBe]. On other
-// systems than Linux the error wraps errors.ErrUnsupported.
-func IdentifyFile(file *os.File) (FileID, error) {
-	id, err := IdentifyOpen(file)
-	if err != nil {
-		return FileID{}, fmt.Errorf("identify %s: %w", file.Name(), err)
-	}
-	return id.FileID, nil
-}
-
-// IdentifyOpen is IdentifyFile with the contents.
-func IdentifyOpen(file *os.File) (Identity, error) {
+// IdentifyFile identifies an open file. A file of overlayfs may have another ID
+// than in the processes that map it, see [FileID.MayBe]. On other systems than
+// Linux the error wraps errors.ErrUnsupported.
+func IdentifyFile(file *os.File) (Identity, error) {
 	id, err := identify(int(file.Fd()), "")
 	runtime.KeepAlive(file)
-	return id, err
+	if err != nil {
+		return Identity{}, fmt.Errorf("identify %s: %w", file.Name(), err)
+	}
+	return id, nil
 }

@@ -50,13 +50,13 @@ type MappedFile struct {
 // Files returns the files that the process maps as executable, by their first
 // address. The error is a [*Error]. If only some lines of maps were
 // malformed, the files of all others are returned with it.
-func Files(fs *FS, pid int) ([]*MappedFile, error) { return filesOf(fs, pid, false) }
+func Files(fs FS, pid int) ([]*MappedFile, error) { return filesOf(fs, pid, false) }
 
 // AllFiles is Files with what the process maps without executing it: as data,
 // or because it executes a copy of the code.
-func AllFiles(fs *FS, pid int) ([]*MappedFile, error) { return filesOf(fs, pid, true) }
+func AllFiles(fs FS, pid int) ([]*MappedFile, error) { return filesOf(fs, pid, true) }
 
-func filesOf(fs *FS, pid int, all bool) ([]*MappedFile, error) {
+func filesOf(fs FS, pid int, all bool) ([]*MappedFile, error) {
 	_, reader, err := ReadLiveStat(fs.Root(), pid, make([]byte, MaxStat))
 	if err != nil {
 		return nil, err
@@ -212,7 +212,7 @@ func (m *MappedFile) find(try func(path string) (Identity, error)) (Identity, st
 // root directory and in its mount namespace. The caller closes it. The name of
 // the file is its path for the caller. The error is a [*Error]. On other
 // systems than Linux it wraps errors.ErrUnsupported.
-func OpenIn(fs *FS, pid int, path string) (file *os.File, err error) {
+func OpenIn(fs FS, pid int, path string) (file *os.File, err error) {
 	found, _, err := FindIn(fs, pid, path)
 	if err == nil {
 		file, err = Reopen(found)
@@ -225,7 +225,7 @@ func OpenIn(fs *FS, pid int, path string) (file *os.File, err error) {
 
 // FindIn finds a regular file as OpenIn does, and identifies it, without
 // opening it (O_PATH).
-func FindIn(fs *FS, pid int, path string) (*os.File, Identity, error) {
+func FindIn(fs FS, pid int, path string) (*os.File, Identity, error) {
 	return findIn(dirOf(fs.Root(), pid), path)
 }
 

@@ -4,13 +4,7 @@
 
 package procfs
 
-import (
-	"io/fs"
-	"os"
-)
-
-// UserOf returns the user that owns a file, if the system tells.
-func UserOf(fs.FileInfo) (uint32, bool) { return 0, false }
+import "os"
 
 // RawFile stands in for the descriptor that other systems have.
 type RawFile struct{ *os.File }

@@ -5,6 +5,7 @@
 package procfs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,37 +18,21 @@ import (
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
-// FS is a proc file system; a nil *FS is /proc. PIDs are those of the PID
-// namespace for which it was mounted. If the /proc of a host is mounted
-// elsewhere in a container, they mean nothing to system calls of the caller.
-type FS struct {
-	root string
-}
+// FS is the directory of a proc file system, "" for /proc. Any directory tree
+// that looks like one will do. PIDs are those of the PID namespace for which it
+// was mounted. If the /proc of a host is mounted elsewhere in a container, they
+// mean nothing to system calls of the caller.
+type FS string
 
-const defaultRoot = "/proc"
-
-// NewFS returns the proc file system at root, "/proc" if root is "". Any
-// directory tree that looks like one will do. Nothing is checked yet.
-func NewFS(root string) *FS {
-	if root == "" {
-		root = defaultRoot
-	}
-	if trimmed := strings.TrimRight(root, "/"); trimmed != "" {
-		root = trimmed
-	}
-	return &FS{root: root}
-}
-
-func (f *FS) Root() string {
-	if f == nil {
-		return defaultRoot
-	}
-	return f.root
+// Root returns the directory without slashes at its end.
+func (f FS) Root() string {
+	root := cmp.Or(string(f), "/proc")
+	return cmp.Or(strings.TrimRight(root, "/"), root)
 }
 
 // PIDs returns the processes there are, in the order of the directory, which is
 // by number on Linux. With hidepid=invisible they are those the caller may see.
-func (f *FS) PIDs() ([]int, error) {
+func (f FS) PIDs() ([]int, error) {
 	dir, err := os.Open(f.Root())
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)

@@ -7,20 +7,9 @@ package procfs
 import (
 	"errors"
 	"io"
-	"io/fs"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
-
-// UserOf returns the user that owns a file, if the system tells.
-func UserOf(info fs.FileInfo) (uint32, bool) {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0, false
-	}
-	return st.Uid, true
-}
 
 // RawFile is a descriptor alone. An os.File also has a finalizer and is
 // registered with the poller, which costs more than reading a file of proc. It

@@ -70,10 +70,6 @@ func parseStat(text []byte) (Stat, error) {
 	return s, nil
 }
 
-// HasNoMemory reports whether the process cannot map anything: it is a thread
-// of the kernel, or has ended but is still to be waited for.
-func (s *Stat) HasNoMemory() bool { return s.Size == 0 && !s.IsLeaderless() }
-
 // IsLeaderless reports whether the first thread has ended before the others.
 // The process then looks like a zombie: what it maps is seen through a thread
 // that still runs.

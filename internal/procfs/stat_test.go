@@ -62,17 +62,16 @@ func TestParseStatRefusesWhatTheKernelDoesNotWrite(t *testing.T) {
 
 func TestStatOfProcessesWithoutMemory(t *testing.T) {
 	tests := []struct {
-		name                  string
-		stat                  Stat
-		hasNoMemory, headless bool
+		name     string
+		stat     Stat
+		headless bool
 	}{
-		{"program", Stat{State: 'S', Threads: 1, Size: 4096}, false, false},
-		{"thread of the kernel", Stat{State: 'I', Threads: 1}, true, false},
-		{"zombie", Stat{State: 'Z', Threads: 1}, true, false},
-		{"first thread has ended", Stat{State: 'Z', Threads: 3}, false, true},
+		{"program", Stat{State: 'S', Threads: 1, Size: 4096}, false},
+		{"thread of the kernel", Stat{State: 'I', Threads: 1}, false},
+		{"zombie", Stat{State: 'Z', Threads: 1}, false},
+		{"first thread has ended", Stat{State: 'Z', Threads: 3}, true},
 	}
 	for _, test := range tests {
-		qt.Check(t, qt.Equals(test.stat.HasNoMemory(), test.hasNoMemory), qt.Commentf(test.name))
 		qt.Check(t, qt.Equals(test.stat.IsLeaderless(), test.headless), qt.Commentf(test.name))
 	}
 }

@@ -371,7 +371,7 @@ func (f *CachedFile) prepare(m *request, q question) (ok bool, err error) {
 	room := min(maxKeptSites-c.kept, maxKeptOfFile)
 	c.mu.Unlock()
 	elf, notes, err := c.read(file, room)
-	is, failed := procfs.IdentifyOpen(file)
+	is, failed := procfs.IdentifyFile(file)
 	m.written = m.written || failed == nil && is.Contents != q.Contents
 	c.mu.Lock()
 	switch m.searched = err == nil; {
@@ -427,7 +427,7 @@ func (c *cache) join(f *CachedFile, q question) bool {
 	answered := deadline.One(context.Background(), deadline.Inode, func() {
 		if n := sameInode(file, files); n >= 0 {
 			// What was copied up since is attached where its data was then.
-			id, err := procfs.IdentifyOpen(files[n])
+			id, err := procfs.IdentifyFile(files[n])
 			if err == nil && likely[n].isCurrent(id.Contents) && id.MayBe(likely[n].id) {
 				same, is = likely[n], id
 			}
@@ -460,7 +460,7 @@ func (f *CachedFile) isStillListed(q question) (isAnothers bool, err error) {
 	isAnothers = q.file != f.id
 	var is procfs.Identity
 	if isAnothers {
-		if is, err = procfs.IdentifyOpen(elffile.OSFile(f.elf)); err != nil {
+		if is, err = procfs.IdentifyFile(elffile.OSFile(f.elf)); err != nil {
 			return true, err
 		}
 	}
@@ -494,7 +494,7 @@ func (f *CachedFile) readAgain(is procfs.Contents) (same bool, err error) {
 // have the sites any more that were read. The caller holds the file, and keeps
 // it from being written to.
 func (f *CachedFile) Verify() error {
-	is, err := procfs.IdentifyOpen(elffile.OSFile(f.elf))
+	is, err := procfs.IdentifyFile(elffile.OSFile(f.elf))
 	if err != nil || f.isCurrent(is.Contents) {
 		return err
 	}

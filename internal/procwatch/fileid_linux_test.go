@@ -32,7 +32,7 @@ func TestIdentityTellsFilesApart(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.Remove(lib)))
 	after, err := procfs.IdentifyFile(file)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(after, id), qt.Commentf("deleted"))
+	qt.Check(t, qt.Equals(after.FileID, id), qt.Commentf("deleted"))
 
 	qt.Check(t, qt.Not(qt.Equals(identityOf(t, noProbes.write(t, dir, "copy.so")), id)),
 		qt.Commentf("a copy"))
@@ -50,7 +50,7 @@ func contentsOf(t *testing.T, path string) procfs.Contents {
 	file, err := os.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
-	found, err := procfs.IdentifyOpen(file)
+	found, err := procfs.IdentifyFile(file)
 	qt.Assert(t, qt.IsNil(err))
 	return found.Contents
 }

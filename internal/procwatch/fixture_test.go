@@ -23,7 +23,7 @@ type fixture struct {
 
 func newFixture(t testing.TB) *fixture { return &fixture{t: t, root: t.TempDir()} }
 
-func (f *fixture) fs() *procfs.FS { return procfs.NewFS(f.root) }
+func (f *fixture) fs() procfs.FS { return procfs.FS(f.root) }
 
 // fakeProcess is a process of a fixture, with the numbers that matter.
 type fakeProcess struct {

@@ -29,18 +29,17 @@ func TestPIDs(t *testing.T) {
 }
 
 func TestPIDsOfWhatIsNoProcFileSystem(t *testing.T) {
-	_, err := procfs.NewFS(t.TempDir()).PIDs()
+	_, err := procfs.FS(t.TempDir()).PIDs()
 	qt.Check(t, qt.ErrorMatches(err, "list processes of .*: not a proc file system .*"))
-	_, err = procfs.NewFS(filepath.Join(t.TempDir(), "absent")).PIDs()
+	_, err = procfs.FS(filepath.Join(t.TempDir(), "absent")).PIDs()
 	qt.Check(t, qt.ErrorIs(err, fs.ErrNotExist))
 }
 
-func TestNewFSRoot(t *testing.T) {
+func TestRoot(t *testing.T) {
 	for root, want := range map[string]string{"": "/proc", "/proc": "/proc",
 		"/host/proc/": "/host/proc", "/": "/"} {
-		qt.Check(t, qt.Equals(procfs.NewFS(root).Root(), want))
+		qt.Check(t, qt.Equals(procfs.FS(root).Root(), want))
 	}
-	qt.Check(t, qt.Equals((*procfs.FS)(nil).Root(), "/proc"))
 }
 
 func TestProcess(t *testing.T) {
@@ -55,6 +54,12 @@ func TestProcess(t *testing.T) {
 	running, err := p.IsRunning()
 	qt.Check(t, qt.IsNil(err))
 	qt.Check(t, qt.IsTrue(running))
+	for threads, want := range map[int]bool{1: false, 3: true} {
+		f.put(fakeProcess{pid: 7, command: "a (b) c", startTime: 42, state: 'Z', threads: threads})
+		running, err = p.IsRunning()
+		qt.Check(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(running, want), qt.Commentf("main thread has ended, of %d", threads))
+	}
 	f.put(fakeProcess{pid: 7, command: "a (b) c", startTime: 43, size: 1})
 	running, err = p.IsRunning()
 	qt.Check(t, qt.IsNil(err))

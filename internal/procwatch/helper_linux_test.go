@@ -175,7 +175,7 @@ var helperCommands = map[string]func(args []string) (string, error){
 		if err != nil {
 			return "", err
 		}
-		files, err := procfs.Files(procfs.NewFS(args[0]), pid)
+		files, err := procfs.Files(procfs.FS(args[0]), pid)
 		if err != nil {
 			return "", err
 		}
@@ -195,13 +195,13 @@ var helperCommands = map[string]func(args []string) (string, error){
 	},
 	// pids ROOT answers how many processes are seen.
 	"pids": func(args []string) (string, error) {
-		pids, err := procfs.NewFS(args[0]).PIDs()
+		pids, err := procfs.FS(args[0]).PIDs()
 		return fmt.Sprint(len(pids)), err
 	},
 	// pass ROOT scans all processes as a watcher does.
 	"pass": func(args []string) (string, error) {
 		access, other := 0, 0
-		w := NewWatcher(&WatcherOptions{FS: procfs.NewFS(args[0]), Handler: func(c *Changes) {
+		w := NewWatcher(&WatcherOptions{FS: procfs.FS(args[0]), Handler: func(c *Changes) {
 			for _, err := range c.Errors {
 				if errors.Is(err, procfs.ErrAccess) && (errors.Is(err, unix.EACCES) ||
 					errors.Is(err, unix.EPERM)) {

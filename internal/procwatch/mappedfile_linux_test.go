@@ -32,7 +32,7 @@ func identityOf(t testing.TB, path string) procfs.FileID {
 	defer file.Close()
 	id, err := procfs.IdentifyFile(file)
 	qt.Assert(t, qt.IsNil(err))
-	return id
+	return id.FileID
 }
 
 // theFile returns the one file of a process of a fixture.

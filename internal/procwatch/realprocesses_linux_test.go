@@ -81,25 +81,25 @@ func TestProcessInItsOwnNamespaces(t *testing.T) {
 				qt.Commentf(p.OpenedPath))
 			qt.Check(t, qt.Equals(p.File.ID(), identityOf(t, lib)))
 
-			file, err := procfs.OpenIn(procfs.NewFS(""), h.pid, p.Path)
+			file, err := procfs.OpenIn("", h.pid, p.Path)
 			qt.Assert(t, qt.IsNil(err))
 			defer file.Close()
 			id, err := procfs.IdentifyFile(file)
 			qt.Assert(t, qt.IsNil(err))
-			qt.Check(t, qt.Equals(id, p.File.ID()))
+			qt.Check(t, qt.Equals(id.FileID, p.File.ID()))
 		})
 	}
 }
 
 func TestPIDsOfAContainerAreNotTheCallersOwn(t *testing.T) {
-	qt.Check(t, qt.IsTrue(procfs.HasOwnPIDs((*procfs.FS)(nil).Root())))
-	qt.Check(t, qt.IsTrue(procfs.HasOwnPIDs(procfs.NewFS("/proc/self/root/proc").Root())))
+	qt.Check(t, qt.IsTrue(procfs.HasOwnPIDs("/proc")))
+	qt.Check(t, qt.IsTrue(procfs.HasOwnPIDs(procfs.FS("/proc/self/root/proc").Root())))
 	testneeds.Root(t)
 	mounted := t.TempDir()
 	h := startHelper(t, unix.CLONE_NEWNS|unix.CLONE_NEWPID)
 	h.do("private")
 	h.do("mount", "proc", "proc", mounted, "")
-	foreign := procfs.NewFS(fmt.Sprintf("/proc/%d/root%s", h.pid, mounted))
+	foreign := procfs.FS(fmt.Sprintf("/proc/%d/root%s", h.pid, mounted))
 	pids, err := foreign.PIDs()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.DeepEquals(pids, []int{1}))
@@ -243,7 +243,7 @@ func TestPairOpensItsFile(t *testing.T) {
 	defer file.Close()
 	id, err := procfs.IdentifyFile(file)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(id, p.File.ID()))
+	qt.Check(t, qt.Equals(id.FileID, p.File.ID()))
 
 	h.stop()
 	_, err = p.Open()
@@ -310,7 +310,7 @@ func TestProcessWhoseFirstThreadHasEnded(t *testing.T) {
 	after, _ := realWatch(t, WatcherOptions{})
 	p = syncOne(t, after, h.pid)
 	qt.Check(t, qt.IsTrue(strings.Contains(p.OpenedPath, "/map_files/")))
-	files, err := procfs.Files(procfs.NewFS(""), h.pid)
+	files, err := procfs.Files("", h.pid)
 	qt.Check(t, qt.IsNil(err))
 	qt.Check(t, qt.IsTrue(len(files) > 1))
 
@@ -329,7 +329,7 @@ func TestPIDUsedAgain(t *testing.T) {
 	h := startHelper(t, unix.CLONE_NEWNS|unix.CLONE_NEWPID)
 	h.do("private")
 	h.do("mount", "proc", "proc", dir, "")
-	fs := procfs.NewFS(fmt.Sprintf("/proc/%d/root%s", h.pid, dir))
+	fs := procfs.FS(fmt.Sprintf("/proc/%d/root%s", h.pid, dir))
 	told, describer := []string{}, make(describer)
 	w := NewWatcher(&WatcherOptions{FS: fs, Handler: func(c *Changes) {
 		told = append(told, describer.describe(c)...)

@@ -162,7 +162,7 @@ func drainRecords(data []byte, head, tail uint64, scratch *[]byte, each func([]b
 // is the process that has mapped it or, when that has ended, another one of the
 // same mount namespace.
 type RecordedFile struct {
-	FS     *procfs.FS
+	FS     procfs.FS
 	PID    int
 	Record *Record
 }

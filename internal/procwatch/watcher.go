@@ -37,7 +37,7 @@ import (
 // reports nothing.
 type WatcherOptions struct {
 	// FS is the proc file system; nil is /proc.
-	FS *procfs.FS
+	FS procfs.FS
 	// Filter reports whether a process is wanted; nil wants all. It is asked
 	// when a process is found, and again when the process runs another program
 	// or changes its name. It is not asked about processes without memory, such

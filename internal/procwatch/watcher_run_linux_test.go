@@ -273,7 +273,7 @@ func TestRunEndsWhenTheWatcherIsClosed(t *testing.T) {
 }
 
 func TestRunNeedsAnIntervalAndProcesses(t *testing.T) {
-	w := NewWatcher(&WatcherOptions{FS: procfs.NewFS(t.TempDir())})
+	w := NewWatcher(&WatcherOptions{FS: procfs.FS(t.TempDir())})
 	defer w.Close()
 	qt.Check(t, qt.ErrorMatches(w.Run(t.Context(), 0), `run watcher: interval 0s is not positive`))
 	qt.Check(t, qt.ErrorMatches(w.Run(t.Context(), time.Hour), ".* not a proc file system .*"))

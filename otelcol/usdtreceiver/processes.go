@@ -69,7 +69,7 @@ const deleted = " (deleted)"
 // reports them, and their resources.
 type processes struct {
 	kind    ResourceKind
-	fs      *procfs.FS
+	fs      procfs.FS
 	cgroups *container.Cgroups // nil if there is no hierarchy of version 2
 	boot    string
 
@@ -91,7 +91,7 @@ type resourceID struct {
 	group   uint64
 }
 
-func newProcesses(kind ResourceKind, fs *procfs.FS, cgroups *container.Cgroups) *processes {
+func newProcesses(kind ResourceKind, fs procfs.FS, cgroups *container.Cgroups) *processes {
 	return &processes{
 		kind: kind, fs: fs, cgroups: cgroups, boot: bootID(fs),
 		byPID: make(map[int]*process), services: make(map[string]map[*process]bool),

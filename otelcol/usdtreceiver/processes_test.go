@@ -80,7 +80,7 @@ const podScope = "/kubepods.slice/kubepods-pod0123abcd_1111_2222_3333_4444555566
 
 func TestProcessesAreResources(t *testing.T) {
 	files := newTree(t)
-	ps := newProcesses(ByProcess, procfs.NewFS(files.root), nil)
+	ps := newProcesses(ByProcess, procfs.FS(files.root), nil)
 	server := files.add(10, 1, "500", "/bin/server", podScope, "OTEL_SERVICE_NAME=shop\x00")
 	child := files.add(11, 10, "600", "/bin/server", podScope, "server: idle")
 	other := files.add(12, 10, "700", "/bin/other", podScope, "")
@@ -117,7 +117,7 @@ func TestProcessesAreResources(t *testing.T) {
 func TestServiceInCgroupNamespace(t *testing.T) {
 	const unit = "/system.slice/shop.service"
 	files := newTree(t)
-	ps := newProcesses(ByContainer, procfs.NewFS(files.root), nil)
+	ps := newProcesses(ByContainer, procfs.FS(files.root), nil)
 	ps.change([]proc.Process{
 		files.add(10, 1, "500", "/bin/a", "/../.."+strings.TrimPrefix(podScope, "/kubepods.slice"),
 			"OTEL_SERVICE_NAME=pod\x00"),
@@ -144,7 +144,7 @@ func (b *metricsBuilder) scopeIndex(r *resource) int {
 
 func TestProcessesComeAndGo(t *testing.T) {
 	files := newTree(t)
-	ps := newProcesses(ByProcess, procfs.NewFS(files.root), nil)
+	ps := newProcesses(ByProcess, procfs.FS(files.root), nil)
 	first := files.add(10, 1, "500", "/bin/a", "/x", "")
 	ps.change([]proc.Process{first, first}, nil) // it maps two files
 	r := ps.resourceOf(10, 7)
@@ -177,7 +177,7 @@ func TestProcessesComeAndGo(t *testing.T) {
 // programs have wanted probes.
 func TestProcessThatExecutesAnotherProgram(t *testing.T) {
 	files := newTree(t)
-	ps := newProcesses(ByProcess, procfs.NewFS(files.root), nil)
+	ps := newProcesses(ByProcess, procfs.FS(files.root), nil)
 	first := files.add(10, 1, "500", "/bin/a", "/x", "")
 	ps.change([]proc.Process{first, first}, nil)
 	before := ps.resourceOf(10, 7)
@@ -214,7 +214,7 @@ func TestProcessThatExecutesAnotherProgram(t *testing.T) {
 // it ends, and another series goes on.
 func TestServiceThatIsKnownLater(t *testing.T) {
 	files := newTree(t)
-	ps := newProcesses(ByContainer, procfs.NewFS(files.root), nil)
+	ps := newProcesses(ByContainer, procfs.FS(files.root), nil)
 	first := files.add(10, 1, "500", "/bin/a", podScope, "")
 	second := files.add(11, 1, "600", "/bin/b", podScope, "OTEL_SERVICE_NAME=shop\x00")
 	ps.resources[resourceID{group: 7}] = &resource{path: podScope, group: 7, instance: "i"}
@@ -260,7 +260,7 @@ func TestResourcesAreForgotten(t *testing.T) {
 // A program that forks all the time takes no more memory than maxGone allows.
 func TestResourcesOfProcessesAreForgottenWithThem(t *testing.T) {
 	files := newTree(t)
-	ps := newProcesses(ByProcess, procfs.NewFS(files.root), nil)
+	ps := newProcesses(ByProcess, procfs.FS(files.root), nil)
 	first := files.add(10, 1, "500", "/bin/a", "/x", "")
 	second := files.add(11, 1, "500", "/bin/a", "/x", "")
 	ps.change([]proc.Process{first, second}, nil)
@@ -278,7 +278,7 @@ func TestResourcesOfProcessesAreForgottenWithThem(t *testing.T) {
 
 func TestProcessInAnotherControlGroup(t *testing.T) {
 	files := newTree(t)
-	ps := newProcesses(ByProcess, procfs.NewFS(files.root), nil)
+	ps := newProcesses(ByProcess, procfs.FS(files.root), nil)
 	ps.change([]proc.Process{files.add(10, 1, "500", "/bin/a", podScope, "")}, nil)
 	here, there := ps.resourceOf(10, 7), ps.resourceOf(10, 8)
 	qt.Check(t, qt.Not(qt.Equals(here.instance, there.instance)))
@@ -304,7 +304,7 @@ func TestResourcesOfGroupsThatAProcessHasLeft(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer cgroups.Close()
 	files := newTree(t)
-	ps := newProcesses(ByProcess, procfs.NewFS(files.root), cgroups)
+	ps := newProcesses(ByProcess, procfs.FS(files.root), cgroups)
 	ps.change([]proc.Process{files.add(10, 1, "500", "/bin/a", "/x", "")}, nil)
 	for n := range 20 {
 		dir := filepath.Join(parent, strconv.Itoa(n))

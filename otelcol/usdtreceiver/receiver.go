@@ -145,7 +145,7 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 			r.logger.Warn("containers that end soon may not be known", zap.Error(err))
 		}
 	}
-	r.processes = newProcesses(r.config.Resource, procfs.NewFS(""), r.cgroups)
+	r.processes = newProcesses(r.config.Resource, "", r.cgroups)
 
 	starts := []func() error{r.startMetrics, r.startSpans, r.startLogs, r.startProfiles}
 	for i, wanted := range r.next.kinds() {

@@ -130,7 +130,7 @@ func instanceID(parts ...any) string {
 
 // bootID tells times after boot, PIDs and control groups of one boot of one
 // machine from those of all others. It is "" where the kernel does not say.
-func bootID(fs *procfs.FS) string {
+func bootID(fs procfs.FS) string {
 	text, _ := os.ReadFile(path.Join(fs.Root(), "sys/kernel/random/boot_id"))
 	return strings.TrimSpace(string(text))
 }

@@ -124,7 +124,7 @@ func TestLinksAreToTheCallerOfTheThread(t *testing.T) {
 		Parent: &ParentConfig{From: "str(start.arg0)", Format: traceparent}}).parse()
 	qt.Assert(t, qt.IsNil(err))
 	r := newReceiver(receivertest.NewNopSettings(metadata.Type), defaultConfig())
-	r.processes = newProcesses(ByContainer, procfs.NewFS(t.TempDir()), nil)
+	r.processes = newProcesses(ByContainer, procfs.FS(t.TempDir()), nil)
 	b := &spanBatch{source: &source{receiver: r}, spans: s, before: make(map[[2]int]callerSpan)}
 	const sampled, other, not = "00-000000000000000000000000000000aa-00000000000000bb-01",
 		"00-000000000000000000000000000000cc-00000000000000bb-01",
