@@ -17,9 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/deadline"
-	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
@@ -237,21 +235,10 @@ func outcomes(
 		holds := call.Conditions&(1<<n.AtStart) != 0
 		return holds != negated, holds == negated
 	}
-	switch n.Op {
-	case expr.Not:
-		no, yes = outcomes(n.Nodes[0], call, d, !negated)
-		return yes, no
-	case expr.And, expr.Or:
-		yes, no = n.Op == expr.And, n.Op == expr.Or
-		for _, part := range n.Nodes {
-			y, f := outcomes(part, call, d, negated)
-			if n.Op == expr.And {
-				yes, no = yes && y, no || f
-			} else {
-				yes, no = yes || y, no && f
-			}
-		}
-		return yes, no
+	if len(n.Nodes) > 0 {
+		return n.Combined(func(part *expr.Node) (yes, no bool) {
+			return outcomes(part, call, d, negated != (n.Op == expr.Not))
+		})
 	}
 	left, right, op := n.Left, n.Right, n.Op
 	if left.Source == expr.Number {
@@ -565,101 +552,69 @@ type callBefore struct {
 
 	conditions uint32 // see bpfgen.OpenCall
 
-	argument, stamp uint64        // its first argument and its start, as the program has them
-	began           time.Duration // of the monotonic clock: the start, or the first look at it
+	is    callIdentity
+	began time.Duration // of the monotonic clock: the start, or the first look at it
 }
+
+// callIdentity tells a call from others of its process: its first argument and
+// its start, as the program has them, 0 if it does not.
+type callIdentity struct{ argument, stamp uint64 }
 
 // programVariables are those of a file that say whether a call goes on.
 type programVariables struct {
 	condition *expr.Node
-	symbols   map[string]elf.Symbol // of the variables
-	argument  string                // the variable that is the first argument, or ""
-	getter    uint64                // the address of a function that returns when the call began, or 0
+	compared  map[*expr.Node]outsideRead // of the comparisons of this, and of conditions on the start
+	argument  *outsideRead               // the first argument, nil if the program does not have it
+	getter    uint64                     // the address of a function that returns when the call began, or 0
 	machine   elf.Machine
-
-	starts  map[*expr.Node]startVariable // of the comparisons of conditions on the start
-	unknown bool                         // one of these cannot be read
+	unknown   bool // a condition on the start cannot be read
 }
 
-// startVariable is what a comparison of a start's values has on its left: a
-// variable, or the text that it or a member behind it points to.
-type startVariable struct {
-	arg  argspec.Arg
-	read laterRead
-}
-
-// setStarts sets how the conditions on the start of a call are read from the
-// memory of a process.
-func (w *work) setStarts(v *programVariables, site *Site, nodes ...*expr.Node) {
-	for _, node := range nodes {
-		if len(node.Nodes) > 0 {
-			w.setStarts(v, site, node.Nodes...)
-			continue
-		}
-		t, with := node.Left, node.Right.Source
-		from, _, isMember := expr.CutMember(t.Name)
-		name, ok := (&expr.Term{Name: from}).Global()
-		isText := t.Source == expr.String && with == expr.Text && !t.HasLength
-		isNumber := t.Source == expr.Argument && with == expr.Number && !isMember
-		if !ok || !isText && !isNumber {
-			v.unknown = true
-			continue
-		}
-		arg, m, err := w.variable(site, t.Name)
-		symbol, err2 := w.symbols.Symbol(name)
-		if err != nil || err2 != nil || arg.Float || isMember && (!m.Text || m.Array) ||
-			isText && symbol.Size != 8 || elf.ST_TYPE(symbol.Info) == elf.STT_TLS {
-			v.unknown = true
-			continue
-		}
-		v.starts[node] = startVariable{arg, laterRead{variable: symbol.Value, offsets: m.Offsets,
-			max: cmp.Or(t.Max, len(node.Right.Text)+1)}}
+// addCompared has the variables of a condition read from the memory of a
+// process. It reports whether all of them can be.
+func (w *work) addCompared(v *programVariables, site *Site, node *expr.Node) (ok bool) {
+	ok = true
+	for _, part := range node.Nodes {
+		ok = w.addCompared(v, site, part) && ok
 	}
+	if len(node.Nodes) > 0 {
+		return ok
+	}
+	t, with, textMax := node.Left, node.Right.Source, 0
+	switch {
+	case t.Source == expr.String && with == expr.Text && !t.HasLength:
+		textMax = cmp.Or(t.Max, len(node.Right.Text)+1)
+	case t.Source != expr.Argument || with != expr.Number:
+		return false
+	}
+	v.compared[node], ok = w.outside(site, t.Name, textMax)
+	return ok
 }
 
-// outcomes reports whether a condition on a start holds in the memory of a
-// process, and whether its opposite does. Neither holds of what cannot be read.
+// outcomes reports whether a condition holds in the memory of a process, and
+// whether its opposite does. Neither holds of what cannot be read.
 func (v *programVariables) outcomes(n *expr.Node, memory *os.File, bias uint64) (yes, no bool) {
-	switch n.Op {
-	case expr.Not:
-		no, yes = v.outcomes(n.Nodes[0], memory, bias)
-		return yes, no
-	case expr.And, expr.Or:
-		yes, no = n.Op == expr.And, n.Op == expr.Or
-		for _, part := range n.Nodes {
-			y, f := v.outcomes(part, memory, bias)
-			if n.Op == expr.And {
-				yes, no = yes && y, no || f
-			} else {
-				yes, no = yes || y, no && f
-			}
-		}
-		return yes, no
+	if len(n.Nodes) > 0 {
+		return n.Combined(func(part *expr.Node) (yes, no bool) { return v.outcomes(part, memory, bias) })
 	}
-	of := v.starts[n]
+	of := v.compared[n]
 	if n.Right.Source == expr.Text {
-		_, text, ok := of.read.read(memory, bias)
+		_, text, ok := of.read(memory, bias)
 		if !ok || text == nil {
 			return false, false
 		}
-		text, _, _ = bytes.Cut(text[:min(len(text), of.read.max)], []byte{0})
+		text, _, _ = bytes.Cut(text[:min(len(text), of.max)], []byte{0})
 		yes = n.Op.Holds(bytes.Compare(text, []byte(n.Right.Text)))
 		return yes, !yes
 	}
-	var word [8]byte
-	size := min(of.arg.Size, 8)
-	if _, err := memory.ReadAt(word[:size], int64(bias+of.read.variable)); err != nil {
+	bits, ok := readWord(memory, bias+of.variable, of.size)
+	if !ok {
 		return false, false
 	}
-	value := expr.Uint(binary.LittleEndian.Uint64(word[:]))
-	switch {
-	case n.Left.HasMask:
-		value.Bits &= n.Left.Mask
-	case of.arg.Signed:
-		unused := 64 - 8*size
-		value = expr.Int(int64(value.Bits<<unused) >> unused)
+	if n.Left.HasMask {
+		bits &= n.Left.Mask
 	}
-	yes = n.Op.Holds(value.Compare(n.Right.Number))
+	yes = n.Op.Holds(expr.Uint(bits).Compare(n.Right.Number))
 	return yes, !yes
 }
 
@@ -668,6 +623,7 @@ func (v *programVariables) outcomes(n *expr.Node, memory *os.File, bias uint64) 
 const (
 	beforePatience = time.Second
 	maxBefore      = 4096
+	maxTextBefore  = 1 << 10 // of the first argument
 )
 
 // lookBefore looks at each process that an attachment is for, once.
@@ -681,34 +637,25 @@ func (s *Session) lookBefore(a *Attachment, w *work) {
 		if site < 0 || file == nil || len(l.call.Open) == 0 || len(l.call.Arguments) == 0 {
 			continue
 		}
-		open := l.call.Open[0]
-		v := &programVariables{symbols: make(map[string]elf.Symbol), machine: w.elf.Header().Machine}
-		v.starts = make(map[*expr.Node]startVariable)
-		for _, asked := range l.Conditions {
-			w.setStarts(v, w.sites[site], asked.Node)
-		}
-		v.argument, _ = (&expr.Term{Name: l.call.Arguments[0].Value}).Global()
-		node, err := expr.ParseCondition(open.If, s.opts.names(nil, l.pair), nil)
-		find := func(name string) {
-			symbol, err2 := w.symbols.Symbol(name)
-			v.symbols[name], err = symbol, cmp.Or(err, err2)
-		}
-		node.Walk(func(t *expr.Term) {
-			if name, ok := t.Global(); ok {
-				find(name)
-			}
-		})
-		if v.argument != "" {
-			find(v.argument)
-		}
-		if err != nil || w.elf.Header().Class != elf.ELFCLASS64 {
+		open, argument := l.call.Open[0], l.call.Arguments[0].Value
+		v := &programVariables{compared: make(map[*expr.Node]outsideRead), machine: w.elf.Header().Machine}
+		var err error
+		if v.condition, err = expr.ParseCondition(open.If, s.opts.names(nil, l.pair), nil); err != nil ||
+			!w.addCompared(v, w.sites[site], v.condition) {
 			continue // of another version
 		}
-		v.condition = node
+		if read, ok := w.outside(w.sites[site], argument, maxTextBefore); ok {
+			v.argument = &read
+		} else if _, isGlobal := (&expr.Term{Name: argument}).Global(); isGlobal {
+			continue
+		}
 		if symbol, err := w.symbols.Symbol(open.Name); err == nil {
 			v.getter = symbol.Value
-		} else if v.argument == "" {
+		} else if v.argument == nil {
 			continue
+		}
+		for _, asked := range l.Conditions {
+			v.unknown = !w.addCompared(v, w.sites[site], asked.Node) || v.unknown
 		}
 		own, err := procfs.IdentifyFile(file)
 		pids := []int{a.process.PID}
@@ -737,41 +684,31 @@ func (b *callsBefore) lookAt(c callBefore, own procfs.FileID) {
 		return
 	}
 	now, ok := readClocks()
-	if argument, stamp, _, open := c.look(); open && ok {
-		if !c.decide() {
-			b.unsearched.Add(1)
-			return
-		}
-		c.argument, c.stamp, c.began = argument, stamp, now.monotonic
-		if stamp != 0 {
-			c.began = time.Duration(int64(stamp)*1000 + timestampEpoch - now.wall)
-		}
-		b.mu.Lock()
-		if len(b.calls) < maxBefore {
-			b.calls = append(b.calls, c)
-		}
-		b.mu.Unlock()
-	}
-}
-
-// decide decides the conditions on the start. It returns false if that cannot
-// be done from outside.
-func (c *callBefore) decide() bool {
-	if c.program.unknown {
-		return false
-	}
-	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", c.pid))
-	if err != nil {
-		return false
-	}
+	memory := openMemory(c.pid)
 	defer memory.Close()
+	is, _, open := c.look(memory)
+	if !open || !ok {
+		return
+	}
+	if c.program.unknown {
+		b.unsearched.Add(1)
+		return
+	}
 	for _, asked := range c.latency.Conditions {
 		yes, no := c.program.outcomes(asked.Node, memory, c.bias)
 		if yes && !asked.Negated || no && asked.Negated {
 			c.conditions |= 1 << asked.Node.AtStart
 		}
 	}
-	return true
+	c.is, c.began = is, now.monotonic
+	if is.stamp != 0 {
+		c.began = time.Duration(int64(is.stamp)*1000 + timestampEpoch - now.wall)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.calls) < maxBefore {
+		b.calls = append(b.calls, c)
+	}
 }
 
 // biasOf returns what a process has added to the addresses of a site's file.
@@ -790,33 +727,67 @@ func biasOf(pid int, site *Site, own procfs.FileID) (bias uint64, mapped bool) {
 	return 0, false
 }
 
-// laterRead is a captured variable, or a member behind one, that is read again
-// while a call goes on.
-type laterRead struct {
-	arg      int
-	variable uint64  // its address in the file
-	offsets  []int64 // see debuginfo.Member
-	max      int     // bytes of the text
+// outsideRead is a variable of the program, or the text that it or a member
+// behind it points to, as it is read from the memory of a process.
+type outsideRead struct {
+	variable, size uint64  // its address in the file
+	offsets        []int64 // see debuginfo.Member
+	max            int     // bytes of the text
 }
 
-// readLater has a captured text read again while a call goes on, unless the
-// program has it in a way that its memory is not read here.
-func (w *work) readLater(s *Site, arg int, c *parsedCapture, m debuginfo.Member) {
-	from, _, isMember := expr.CutMember(c.arg.Name)
-	name, ok := (&expr.Term{Name: from}).Global()
-	header := w.elf.Header()
-	if !ok || !c.Text || c.length != nil || isMember && (!m.Text || m.Array) ||
-		header.Class != elf.ELFCLASS64 || header.ByteOrder != binary.LittleEndian {
+// laterRead is a captured text that is read again while a call goes on.
+type laterRead struct {
+	arg int
+	outsideRead
+}
+
+// outside returns how a variable is read, or, of up to some bytes, the text that
+// it or a member leads to. ok is false if the program has it in another way.
+func (w *work) outside(site *Site, name string, text int) (r outsideRead, ok bool) {
+	from, _, isMember := expr.CutMember(name)
+	variable, ok := (&expr.Term{Name: from}).Global()
+	symbol, err := w.symbols.Symbol(variable)
+	if header := w.elf.Header(); !ok || err != nil || elf.ST_TYPE(symbol.Info) == elf.STT_TLS ||
+		header.Class != elf.ELFCLASS64 || header.ByteOrder != binary.LittleEndian ||
+		text > 0 && symbol.Size != 8 {
+		return r, false
+	}
+	r = outsideRead{variable: symbol.Value, size: min(symbol.Size, 8), max: text}
+	if isMember {
+		m, _, _, err := w.member(site, name)
+		r.offsets, ok = m.Offsets, err == nil && text > 0 && m.Text && !m.Array
+	}
+	return r, ok
+}
+
+// readLater has a captured text read again while a call goes on, if that can be
+// read from outside.
+func (w *work) readLater(s *Site, arg int, c *parsedCapture) {
+	if !c.Text || c.length != nil {
 		return
 	}
-	symbol, err := w.symbols.Symbol(name)
-	if err != nil || symbol.Size != 8 || elf.ST_TYPE(symbol.Info) == elf.STT_TLS {
+	read, ok := w.outside(s, c.arg.Name, c.Max)
+	if !ok {
 		return
 	}
 	if file, err := procfs.IdentifyFile(elffile.OSFile(w.elf)); err == nil {
 		s.mapped = file.FileID
-		s.later = append(s.later, laterRead{arg, symbol.Value, m.Offsets, c.Max})
+		s.later = append(s.later, laterRead{arg, read})
 	}
+}
+
+// openMemory opens the memory of a process. It returns nil, from which nothing
+// can be read, if that fails.
+func openMemory(pid int) *os.File {
+	memory, _ := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+	return memory
+}
+
+// readWord reads a number of up to 8 bytes.
+func readWord(memory *os.File, at, size uint64) (word uint64, ok bool) {
+	var bytes [8]byte
+	_, err := memory.ReadAt(bytes[:size], int64(at))
+	return binary.LittleEndian.Uint64(bytes[:]), err == nil
 }
 
 // readNow returns the arguments of a start with the captured texts that there
@@ -824,10 +795,8 @@ func (w *work) readLater(s *Site, arg int, c *parsedCapture, m debuginfo.Member)
 func readNow(pid int, site *Site, start []Value) []Value {
 	args := slices.Clone(start)
 	bias, mapped := biasOf(pid, site, site.mapped)
-	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
-	if err == nil {
-		defer memory.Close()
-	}
+	memory := openMemory(pid)
+	defer memory.Close()
 	for _, r := range site.later {
 		v := &args[r.arg]
 		*v = Value{valueForm: v.valueForm, text: true}
@@ -835,34 +804,37 @@ func readNow(pid int, site *Site, start []Value) []Value {
 		var pointer uint64
 		var text []byte
 		isSame := false
-		for try := 0; err == nil && mapped && !isSame && try < 3; try++ {
+		for try := 0; mapped && !isSame && try < 3; try++ {
 			at, now, ok := r.read(memory, bias)
 			isSame = ok && try > 0 && at == pointer && bytes.Equal(now, text)
 			pointer, text = at, now
 		}
-		if !isSame {
-			continue
-		}
-		v.state, v.bits, v.dataState = valuePresent, pointer, dataUnreadable
-		if text != nil {
-			text, _, isWhole := bytes.Cut(text, []byte{0})
-			if v.setData(text, dataComplete); !isWhole {
-				v.setData(wholeText(text[:min(len(text), r.max)]), dataTruncated)
-			}
+		if isSame {
+			r.set(v, pointer, text)
 		}
 	}
 	return args
 }
 
+// set gives a value what was read.
+func (r *outsideRead) set(v *Value, pointer uint64, text []byte) {
+	v.state, v.bits, v.text, v.dataState = valuePresent, pointer, true, dataUnreadable
+	if text == nil {
+		return
+	}
+	text, _, isWhole := bytes.Cut(text, []byte{0})
+	if v.setData(text, dataComplete); !isWhole {
+		v.setData(wholeText(text[:min(len(text), r.max)]), dataTruncated)
+	}
+}
+
 // read reads the pointer to a text, and that, nil if it is not there.
-func (r *laterRead) read(memory *os.File, bias uint64) (pointer uint64, text []byte, ok bool) {
+func (r *outsideRead) read(memory *os.File, bias uint64) (pointer uint64, text []byte, ok bool) {
 	at := bias + r.variable
 	for i := 0; ; i++ {
-		var word [8]byte
-		if _, err := memory.ReadAt(word[:], int64(at)); err != nil {
+		if pointer, ok = readWord(memory, at, 8); !ok {
 			return 0, nil, false
 		}
-		pointer = binary.LittleEndian.Uint64(word[:])
 		if i == len(r.offsets) {
 			break
 		}
@@ -882,65 +854,26 @@ func (r *laterRead) read(memory *os.File, bias uint64) (pointer uint64, text []b
 // timestampEpoch is 2000-01-01 in nanoseconds of the wall clock.
 const timestampEpoch = 946_684_800 * int64(time.Second)
 
-// look reads the memory of the process: whether a call goes on there, its first
-// argument with the text that it points to, and when the call began, 0 if that
-// is not known.
-func (c *callBefore) look() (argument, stamp uint64, text []byte, open bool) {
-	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", c.pid))
-	if err != nil {
-		return 0, 0, nil, false
-	}
-	defer memory.Close()
+// look reads from the memory of the process whether a call goes on there, what
+// tells it from others, and the text that its first argument points to.
+func (c *callBefore) look(memory *os.File) (is callIdentity, text []byte, open bool) {
 	v := c.program
-	readable := true
-	read := func(address uint64, size uint64) uint64 {
-		var word [8]byte
-		_, err := memory.ReadAt(word[:min(size, 8)], int64(address))
-		readable = readable && err == nil
-		return binary.LittleEndian.Uint64(word[:])
+	if open, _ = v.outcomes(v.condition, memory, c.bias); open && v.argument != nil {
+		is.argument, text, open = v.argument.read(memory, c.bias)
 	}
-	variable := func(name string) uint64 {
-		return read(c.bias+v.symbols[name].Value, v.symbols[name].Size)
-	}
-	open = holds(v.condition, variable)
-	if v.argument != "" {
-		argument = variable(v.argument)
-	}
-	if !readable || !open {
-		return 0, 0, nil, false
+	if !open {
+		return is, nil, false
 	}
 	if v.getter != 0 {
 		var code [16]byte
 		if _, err := memory.ReadAt(code[:], int64(c.bias+v.getter)); err == nil {
 			if at := returned(v.machine, c.bias+v.getter, code[:]); at != 0 {
-				stamp = read(at, 8)
+				is.stamp, open = readWord(memory, at, 8)
 			}
 		}
 	}
-	if v.argument == "" { // its start alone tells it from the next one
-		return 0, stamp, nil, readable && stamp != 0
-	}
-	text = make([]byte, 1<<10)
-	n, _ := memory.ReadAt(text, int64(argument))
-	return argument, stamp, text[:n], readable
-}
-
-// holds reports whether a condition on variables holds.
-func holds(n *expr.Node, variable func(name string) uint64) bool {
-	switch n.Op {
-	case expr.Not:
-		return !holds(n.Nodes[0], variable)
-	case expr.And, expr.Or:
-		for _, part := range n.Nodes {
-			if holds(part, variable) == (n.Op == expr.Or) {
-				return n.Op == expr.Or
-			}
-		}
-		return n.Op == expr.And
-	}
-	name, ok := n.Left.Global()
-	return ok && n.Right.Source == expr.Number &&
-		n.Op.Holds(expr.Uint(variable(name)).Compare(n.Right.Number))
+	// Without an argument its start alone tells it from the next one.
+	return is, text, open && (v.argument != nil || is.stamp != 0)
 }
 
 // returned returns the address of the variable that a function returns, which
@@ -982,10 +915,12 @@ func (b *callsBefore) open(s *Session, longer time.Duration) []*Event {
 	var open []*Event
 	if !deadline.One(context.Background(), beforePatience, func() {
 		for _, c := range calls {
-			argument, stamp, text, going := c.look()
+			memory := openMemory(c.pid)
+			is, text, going := c.look(memory)
+			memory.Close()
 			duration, kept := now.monotonic-c.began, bpfgen.OpenCall{Conditions: c.conditions}
 			switch {
-			case !going || argument != c.argument || stamp != c.stamp:
+			case !going || is != c.is:
 				over = append(over, c)
 			case duration > longer && s.mayCount(c.latency, &kept, duration):
 				open = append(open, c.event(text, duration, now.wall))
@@ -1006,30 +941,23 @@ func (c *callBefore) event(text []byte, duration time.Duration, wall int64) *Eve
 		Probe: c.site.call.Start.Provider + ":" + c.site.call.Start.Name, PID: c.pid, TID: c.pid}
 	start.Command, _ = commandSince(c.pid, 0, c.began)
 	e := &Event{call: c.site.call, Start: start, Duration: duration}
-	unreadable := func(n int) {
-		for range n {
-			start.Args = append(start.Args, Value{valueForm: valueForm{state: valueUnreadable}})
-		}
+	if !c.latency.Spans {
+		return e
 	}
-	if c.latency.Spans && c.program.argument == "" {
-		unreadable(c.site.own)
-	} else if c.latency.Spans {
-		text, _, isWhole := bytes.Cut(text, []byte{0})
-		query := ValueOf(c.argument)
-		query.text = true
-		if query.setData(text, dataComplete); !isWhole {
-			query.dataState = dataTruncated
-		}
-		start.Args = []Value{query}
-		unreadable(c.site.own - 1)
+	start.Site = &Site{File: c.site.File, siteKind: c.site.siteKind}
+	start.Site.Provider, start.Site.Name = c.site.call.Start.Provider, c.site.call.Start.Name
+	args, reads := c.site.own, c.site.starts != nil && len(c.site.later) > 0
+	if reads {
+		args = len(c.site.starts.known)
 	}
-	if c.latency.Spans {
-		start.Site = &Site{File: c.site.File, siteKind: c.site.siteKind}
-		start.Site.Provider, start.Site.Name = c.site.call.Start.Provider, c.site.call.Start.Name
-		if c.site.starts != nil && len(c.site.later) > 0 { // what was captured there is not known
-			unreadable(len(c.site.starts.known) - c.site.own)
-			e.Site, e.Args = start.Site, readNow(c.pid, c.site, start.Args)
-		}
+	unreadable := Value{valueForm: valueForm{state: valueUnreadable}}
+	start.Args = slices.Repeat([]Value{unreadable}, args) // what was captured there is not known either
+	if first := c.program.argument; first != nil {
+		start.Args[0] = ValueOf(c.is.argument)
+		first.set(&start.Args[0], c.is.argument, text)
+	}
+	if reads {
+		e.Site, e.Args = start.Site, readNow(c.pid, c.site, start.Args)
 	}
 	return e
 }

@@ -326,7 +326,7 @@ func (w *work) addCaptured(s *Site) error {
 		for _, c := range w.session.captures {
 			if c.arg != nil && c.arg.Name == name && elfnote.MatchAny(c.probes, s.Provider, s.Name) {
 				shown = cmp.Or(c.shown, shown)
-				w.readLater(s, len(s.Args)-1, &c, m)
+				w.readLater(s, len(s.Args)-1, &c)
 				break
 			}
 		}

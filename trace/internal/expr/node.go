@@ -159,6 +159,24 @@ func (n *Node) Walk(f func(*Term)) {
 	}
 }
 
+// Combined returns whether a condition of parts can be true, and whether it can
+// be false, by what a function returns of each part.
+func (n *Node) Combined(of func(part *Node) (yes, no bool)) (yes, no bool) {
+	yes, no = n.Op != Or, n.Op == Or
+	for _, part := range n.Nodes {
+		y, f := of(part)
+		if n.Op == Or {
+			yes, no = yes || y, no && f
+		} else {
+			yes, no = yes && y, no || f
+		}
+	}
+	if n.Op == Not {
+		return no, yes
+	}
+	return yes, no
+}
+
 // Bind returns the term with its names replaced by their indices in names. A
 // name that is not there stays unbound.
 func (t Term) Bind(names []string) Term {
