@@ -102,14 +102,12 @@ func (f *filePairs) findFrames(latencies []*latency, sel *usdt.Selection) {
 // at returns what a site is for each Latency, with its frame.
 func (f *filePairs) at(site *usdt.Site, latencies []*latency) (map[*bpfgen.Latency]bpfgen.Ends, siteFrame) {
 	ends, frame := f.of(site.Provider, site.Name).ends, f.frames[frameOf(site)]
-	if frame.shared|frame.merged == 0 {
-		return ends, frame
-	}
 	own := make(map[*bpfgen.Latency]bpfgen.Ends, len(ends))
 	for i, l := range latencies {
-		if e, ok := ends[&l.Latency]; ok && frame.merged&(1<<i) == 0 {
-			e.Framed = i < maxFramed && frame.shared&(1<<i) != 0
-			own[&l.Latency] = e
+		if e := ends[&l.Latency]; e != nil && frame.merged&(1<<i) == 0 {
+			here := *e
+			here.Framed = frame.shared&(1<<i) != 0
+			own[&l.Latency] = here
 		}
 	}
 	return own, frame

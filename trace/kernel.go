@@ -181,33 +181,22 @@ func taskLayout() (task bpfgen.Task, err error) {
 		return task, &sys.UnsupportedError{Feature: "following forks without the kernel's BTF",
 			Since: "5.2", Hint: "the kernel needs CONFIG_DEBUG_INFO_BTF"}
 	}
-	var layout *btf.Struct
-	if err := spec.TypeByName("task_struct", &layout); err != nil {
-		return task, fmt.Errorf("the kernel's BTF: %w", err)
-	}
-	for _, m := range layout.Members {
-		switch m.Name {
-		case "pid":
-			task.Thread = m.Offset.Bytes()
-		case "tgid":
-			task.Process = m.Offset.Bytes()
-		case "exit_code":
-			task.ExitCode = m.Offset.Bytes()
-		case "signal":
-			task.Signal = m.Offset.Bytes()
-		}
-	}
-	var shared *btf.Struct
-	if spec.TypeByName("signal_struct", &shared) == nil {
-		for _, m := range shared.Members {
-			switch m.Name {
-			case "live":
-				task.Live = m.Offset.Bytes()
-			case "flags":
-				task.SignalFlags = m.Offset.Bytes()
+	// offsets sets those of members, and leaves those of others 0.
+	offsets := func(of string, members map[string]*uint32) error {
+		var layout *btf.Struct
+		err := spec.TypeByName(of, &layout)
+		for i := 0; err == nil && i < len(layout.Members); i++ {
+			if to := members[layout.Members[i].Name]; to != nil {
+				*to = layout.Members[i].Offset.Bytes()
 			}
 		}
+		return err
 	}
+	if err := offsets("task_struct", map[string]*uint32{"pid": &task.Thread, "tgid": &task.Process,
+		"exit_code": &task.ExitCode, "signal": &task.Signal}); err != nil {
+		return task, fmt.Errorf("the kernel's BTF: %w", err)
+	}
+	_ = offsets("signal_struct", map[string]*uint32{"live": &task.Live, "flags": &task.SignalFlags})
 	if task.Live == 0 || task.SignalFlags == 0 { // other members come first
 		task.Signal = 0
 	}

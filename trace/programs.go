@@ -40,7 +40,6 @@ const maxArguments = 1 << 20
 type work struct {
 	plan *bpfgen.Plan
 	sel  *usdt.Selection
-	file string
 
 	wanted []int   // indices of the sites in the selection
 	sites  []*Site // those, in the same order
@@ -75,14 +74,13 @@ func (s *Session) generate(
 	pairs *filePairs, table *bpfgen.Table,
 ) (*work, error) {
 	type key struct {
-		args           *argspec.Arg
-		provider, name string
-		cookie         uint64
-		instruction    uint64 // variables are found relative to it
-		frame          siteFrame
+		argumentsOf
+		cookie      uint64
+		instruction uint64 // variables are found relative to it
+		frame       siteFrame
 	}
-	w := &work{plan: plan, sel: sel, file: file, pairs: pairs, events: make(map[eventsKey]*events),
-		session: s, elf: sel.File(), symbols: sel.Symbols(), globals: plan.Globals()}
+	w := &work{plan: plan, sel: sel, pairs: pairs, events: make(map[eventsKey]*events),
+		starts: make(map[*bpfgen.Latency]*bpfgen.Starts), session: s, elf: sel.File(), symbols: sel.Symbols(), globals: plan.Globals()}
 	w.blocks.Table = table
 	if err := w.lookAtStarts(); err != nil {
 		return nil, err
@@ -94,11 +92,7 @@ func (s *Session) generate(
 		if opts.SiteCookie != nil {
 			site.Cookie = opts.SiteCookie(found)
 		}
-		k := key{provider: found.Provider, name: found.Name, cookie: site.Cookie,
-			frame: pairs.frames[frameOf(&found)]}
-		if len(found.Args) > 0 {
-			k.args = &found.Args[0]
-		}
+		k := key{argumentsOf: argumentsAt(&found), cookie: site.Cookie, frame: pairs.frames[frameOf(&found)]}
 		if len(w.globals) > 0 || len(s.captures.globals(found.Provider, found.Name)) > 0 ||
 			pairs.of(found.Provider, found.Name).call != nil {
 			k.instruction = found.Instruction
@@ -123,6 +117,21 @@ func (s *Session) generate(
 	return w, nil
 }
 
+// argumentsOf are the arguments of sites of a probe: a selection has equal ones
+// once.
+type argumentsOf struct {
+	provider, name string
+	args           *argspec.Arg // the first one, nil if there is none
+}
+
+func argumentsAt(site *usdt.Site) argumentsOf {
+	of := argumentsOf{provider: site.Provider, name: site.Name}
+	if len(site.Args) > 0 {
+		of.args = &site.Args[0]
+	}
+	return of
+}
+
 // lookAtStarts finds which values of starts some site has, if any are asked
 // for: without them an end may have nothing to do.
 func (w *work) lookAtStarts() error {
@@ -130,20 +139,12 @@ func (w *work) lookAtStarts() error {
 		if len(l.Values)+len(l.Conditions) == 0 && l.Path == nil {
 			continue
 		}
-		type key struct {
-			args           *argspec.Arg
-			provider, name string
-		}
-		known := make(map[key]bool)
+		known := make(map[argumentsOf]bool)
+		starts := new(bpfgen.Starts)
 		for _, found := range w.sel.Sites() {
-			k := key{provider: found.Provider, name: found.Name}
-			if w.pairs.of(k.provider, k.name).ends[&l.Latency].Start == 0 {
-				continue
-			}
-			if len(found.Args) > 0 {
-				k.args = &found.Args[0]
-			}
-			if known[k] {
+			k := argumentsAt(&found)
+			ends := w.pairs.of(k.provider, k.name).ends[&l.Latency]
+			if known[k] || ends == nil || ends.Start == 0 {
 				continue
 			}
 			known[k] = true
@@ -151,14 +152,8 @@ func (w *work) lookAtStarts() error {
 			if err := w.describe(site); err != nil {
 				return err
 			}
-			toGenerate := w.toGenerate(site)
-			if w.starts == nil {
-				w.starts = make(map[*bpfgen.Latency]*bpfgen.Starts)
-			}
-			if w.starts[&l.Latency] == nil {
-				w.starts[&l.Latency] = new(bpfgen.Starts)
-			}
-			w.plan.AddStart(w.starts[&l.Latency], &l.Latency, toGenerate)
+			w.plan.AddStart(starts, &l.Latency, w.toGenerate(site))
+			w.starts[&l.Latency] = starts
 		}
 	}
 	return nil
@@ -432,6 +427,13 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 			site.Enums = append(site.Enums, values)
 		}
 	}
+	// unsent adds an argument that is read but not sent.
+	unsent := func(arg argspec.Arg) (index int) {
+		site.Args = append(site.Args, arg)
+		site.Globals++
+		site.Unsent++
+		return len(site.Args) - 1
+	}
 	members := make(map[int]bpfgen.Member)
 	for i := range min(s.own, len(site.Names)) {
 		value := s.definition.Arguments[i].Value
@@ -443,12 +445,9 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 		if len(members) == 0 {
 			site.Args = slices.Clone(site.Args)
 		}
-		members[i] = bpfgen.Member{Arg: len(site.Args), Member: debuginfo.Member{
+		members[i] = bpfgen.Member{Arg: unsent(s.Args[i]), Member: debuginfo.Member{
 			Offsets: []int64{int64(pointer * w.pointer())}, Size: w.pointer(), Pointer: true}}
-		site.Args = append(site.Args, s.Args[i])
 		site.Args[i] = argspec.Arg{Raw: value, Kind: argspec.Memory, Size: w.pointer()}
-		site.Globals++
-		site.Unsent++
 	}
 	for _, name := range w.globals {
 		if slices.Contains(site.Names, name) {
@@ -464,9 +463,7 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 		}
 		unnamed := make([]string, len(site.Args)-len(site.Names))
 		site.Names = append(append(site.Names, unnamed...), name)
-		site.Args = append(site.Args, arg)
-		site.Globals++
-		site.Unsent++
+		unsent(arg)
 	}
 	for i, name := range site.Names {
 		m, base, arg, err := w.member(s, name)
@@ -474,10 +471,7 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 			continue
 		}
 		if arg == bpfgen.None {
-			arg = len(site.Args)
-			site.Args = append(site.Args, base)
-			site.Globals++
-			site.Unsent++
+			arg = unsent(base)
 		}
 		members[i] = bpfgen.Member{Arg: arg, Member: m}
 	}

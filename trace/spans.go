@@ -501,7 +501,7 @@ type filePairs struct {
 
 // pairedProbe is a probe with its part in pairs.
 type pairedProbe struct {
-	ends  map[*bpfgen.Latency]bpfgen.Ends
+	ends  map[*bpfgen.Latency]*bpfgen.Ends
 	done  *defs.FileProbe // the usual end of the calls that start here, if they may fail
 	call  *latency        // a call of several probes that starts here
 	other bool            // it is an end of a pair of probes
@@ -553,15 +553,16 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 	whole := make(map[string]uint32)
 	selected := s.selectedPairs(&listing, known)
 	for i, l := range s.latencies {
-		change := func(probe [2]string, change func(*pairedProbe, *bpfgen.Ends)) {
+		part := func(probe [2]string) (*pairedProbe, *bpfgen.Ends) {
 			p := found.probes[probe]
 			if p == nil {
-				p = &pairedProbe{ends: make(map[*bpfgen.Latency]bpfgen.Ends)}
+				p = &pairedProbe{ends: make(map[*bpfgen.Latency]*bpfgen.Ends)}
 				found.probes[probe] = p
 			}
-			ends := p.ends[&l.Latency]
-			change(p, &ends)
-			p.ends[&l.Latency] = ends
+			if p.ends[&l.Latency] == nil {
+				p.ends[&l.Latency] = &bpfgen.Ends{}
+			}
+			return p, p.ends[&l.Latency]
 		}
 		for _, pair := range selected[i] {
 			ends := [][2]string{{pair.Start.Name, pair.Done.Name}}
@@ -582,7 +583,7 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 			start.Sites, done.Sites = nil, nil
 			found.names[number] = defs.Pair{Start: start, Done: done}
 			if l.call != nil {
-				if l.changeCall(number, known, change); !l.Outermost && l.ByThread() {
+				if l.setParts(number, known, part); !l.Outermost && l.ByThread() {
 					s.openCalls.compare(number, comparison{pair: pair.String()})
 				}
 				continue
@@ -593,20 +594,17 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 				both.match, both.start, both.done = "", 0, 0
 			}
 			s.openCalls.compare(number, both)
-			change(nameOf(&start), func(p *pairedProbe, e *bpfgen.Ends) {
-				e.Alone, e.StartBy, e.Compared, e.Width = alone, match, both.start, both.width
-				if p.other, e.Start = true, number; len(pair.Failed) > 0 {
-					p.done = &done
-				}
-			})
-			change(nameOf(&done), func(p *pairedProbe, e *bpfgen.Ends) {
-				p.other, e.Done, e.Alone, e.DoneBy = true, number, alone, match
-				e.Compared, e.Width = both.done, both.width
-			})
+			p, e := part(nameOf(&start))
+			e.Alone, e.StartBy, e.Compared, e.Width = alone, match, both.start, both.width
+			if p.other, e.Start = true, number; len(pair.Failed) > 0 {
+				p.done = &done
+			}
+			p, e = part(nameOf(&done))
+			p.other, e.Done, e.Alone, e.DoneBy = true, number, alone, match
+			e.Compared, e.Width = both.done, both.width
 			for i := range pair.Failed {
-				change(nameOf(&pair.Failed[i]), func(p *pairedProbe, e *bpfgen.Ends) {
-					p.other, e.Failed, e.DoneBy, e.Width = true, number, match, both.width
-				})
+				p, e = part(nameOf(&pair.Failed[i]))
+				p.other, e.Failed, e.DoneBy, e.Width = true, number, match, both.width
 			}
 		}
 	}
@@ -739,45 +737,40 @@ func (s *Session) nesting(l *latency, pair *defs.Pair) (alone bool, by *bpfgen.M
 		}), by
 }
 
-// changeCall sets the parts of the known probes in a call. It leaves out pairs
+// setParts sets the parts of the known probes in a call. It leaves out pairs
 // that lack a probe.
-func (l *latency) changeCall(
+func (l *latency) setParts(
 	number uint32, known map[[2]string]bool,
-	change func(probe [2]string, change func(*pairedProbe, *bpfgen.Ends)),
+	part func(probe [2]string) (*pairedProbe, *bpfgen.Ends),
 ) {
 	call, alone := l.call, l.call.Nesting == defs.Alone
 	for i, pair := range call.Pairs {
 		start, done := [2]string{call.Provider, pair[0]}, [2]string{call.Provider, pair[1]}
 		if known[start] && known[done] {
-			change(start, func(p *pairedProbe, e *bpfgen.Ends) {
-				p.call, e.Start, e.Index, e.Alone = cmp.Or(p.call, l), number, uint16(i), alone
-			})
-			change(done, func(_ *pairedProbe, e *bpfgen.Ends) {
-				e.Done, e.Index, e.Alone = number, uint16(i), alone
-			})
+			p, e := part(start)
+			p.call, e.Start, e.Index, e.Alone = cmp.Or(p.call, l), number, uint16(i), alone
+			_, e = part(done)
+			e.Done, e.Index, e.Alone = number, uint16(i), alone
 		}
 	}
 	for i, probe := range slices.Concat(call.Failed, call.Attempts, call.Over) {
-		name := [2]string{call.Provider, probe.Name}
+		name, condition := [2]string{call.Provider, probe.Name}, 0
 		if !known[name] {
 			continue
 		}
-		change(name, func(p *pairedProbe, e *bpfgen.Ends) {
-			condition := 0
-			if probe.If != "" {
-				condition = i + 1
-			}
-			switch {
-			case e.Start != 0 || e.Done != 0:
-			case i < len(call.Failed):
-				e.Failed, e.FailedIf = number, condition
-			case i >= len(call.Failed)+len(call.Attempts):
-				e.Failed, e.FailedIf, e.Over = number, condition, true
-			default:
-				p.call, e.Start = cmp.Or(p.call, l), number
-				e.StartIf, e.Attempt = condition, true
-			}
-		})
+		if probe.If != "" {
+			condition = i + 1
+		}
+		switch p, e := part(name); {
+		case e.Start != 0 || e.Done != 0:
+		case i < len(call.Failed):
+			e.Failed, e.FailedIf = number, condition
+		case i >= len(call.Failed)+len(call.Attempts):
+			e.Failed, e.FailedIf, e.Over = number, condition, true
+		default:
+			p.call, e.Start = cmp.Or(p.call, l), number
+			e.StartIf, e.Attempt = condition, true
+		}
 	}
 }
 

@@ -153,35 +153,32 @@ func (a *aggregation) dropRows() {
 }
 
 func (a *aggregation) addTo(t *total, index int, added sums) {
-	class := bpfgen.Class(index)
+	class, kept := bpfgen.Class(index), bpfgen.Class(index)
+	more := Row{Count: added.count}
 	if a.Histogram != nil {
 		if index < 0 || index >= a.Histogram.Buckets() {
 			return
 		}
 		t.buckets.Add(index, added.count)
 		// Values of a bucket with a sign have a sum with a sign.
-		class = bpfgen.ClassUnsigned
+		class, kept = bpfgen.ClassUnsigned, bpfgen.ClassUnsigned
 		if _, _, negative, _ := a.Histogram.Bounds(index); negative {
 			class = bpfgen.ClassSigned
 		}
 	}
-	t.Count += added.count
 	switch {
 	case a.Sum && class >= bpfgen.ClassFloat32:
-		t.Sum = plus(t.Sum, floatValue(math.Float64frombits(added.sum)))
+		more.Sum = floatValue(math.Float64frombits(added.sum))
 	case a.Sum:
-		t.Sum = plus(t.Sum, added.total(class == bpfgen.ClassSigned))
-	}
-	kept := class
-	if a.Histogram != nil {
-		kept = bpfgen.ClassUnsigned
+		more.Sum = added.total(class == bpfgen.ClassSigned)
 	}
 	if a.Min {
-		t.Min = extreme(t.Min, numberValue(class, bpfgen.Unsortable(kept, added.min, true)), -1)
+		more.Min = numberValue(class, bpfgen.Unsortable(kept, added.min, true))
 	}
 	if a.Max {
-		t.Max = extreme(t.Max, numberValue(class, bpfgen.Unsortable(kept, added.max, false)), 1)
+		more.Max = numberValue(class, bpfgen.Unsortable(kept, added.max, false))
 	}
+	t.merge(&more)
 }
 
 // oneKey returns the key of all hits that are shown with equal keys: its texts
