@@ -279,39 +279,42 @@ var errNoFailure = errors.New("no probe ends a call that fails (PAIR|PROBE names
 func (w *work) isUseless() bool { return len(w.wanted) == 0 || w.ends && !w.delivers }
 
 func (a *Attachment) attach(w *work) error {
-	s := a.session
-	if len(w.sites) > 1 && w.plan.Kernel.HasSlots() && s.slots.reserve(len(w.sites)) {
-		a.reserved = len(w.sites)
-		return a.attachGroups(w)
+	steps, err := a.stepsOf(w)
+	if err == nil && a.session.mode == usdt.ModeSingleIPMap { // each is a perf event
+		err = w.sel.CheckPerfEvents(len(steps))
 	}
+	for i := 0; err == nil && i < len(steps); i++ {
+		err = a.attachStep(w, &steps[i])
+	}
+	return err
+}
+
+func (a *Attachment) stepsOf(w *work) (steps []step, err error) {
+	s := a.session
+	switch {
+	case len(w.sites) > 1 && w.plan.Kernel.HasSlots() && s.slots.reserve(len(w.sites)):
+		a.reserved = len(w.sites)
+		return a.stepsOfGroups(w)
 	// A single site in all processes needs no cookie. With a PID, a program
 	// that takes the site's number from the cookie can serve other processes,
 	// too.
-	if s.mode == usdt.ModeSingleIPMap || len(w.sites) == 1 && w.sel.PID() == 0 {
-		if err := w.sel.CheckPerfEvents(len(w.sites)); err != nil {
-			return err
-		}
+	case s.mode == usdt.ModeSingleIPMap || len(w.sites) == 1 && w.sel.PID() == 0:
 		for _, n := range w.sitesOf(&bpfgen.Program{Blocks: math.MaxInt}) {
-			program := w.blocks.Fixed(int(w.sites[n].number), w.cookie(&bpfgen.Program{}, n))
-			if err := a.attachSome(w, &program, []int{n}, nil); err != nil {
-				return err
-			}
+			steps = append(steps, step{sites: []int{n}, own: func() bpfgen.Program {
+				return w.blocks.Fixed(int(w.sites[n].number), w.cookie(&bpfgen.Program{}, n))
+			}})
 		}
-		return nil
+		return steps, nil
 	}
 	// One program serves all sites, or several if it would be too large. It
 	// tells the sites apart by the BPF cookie.
-	inOrder := func([]int) bool { return true }
-	for _, step := range w.steps(w.blocks.Programs(nil), inOrder) {
-		var cookies func(int) uint64
-		if step.program.Cookie {
-			cookies = func(n int) uint64 { return w.cookie(&step.program, n) }
-		}
-		if err := a.attachSome(w, &step.program, step.sites, cookies); err != nil {
-			return err
+	steps = w.steps(w.blocks.Programs(nil), func([]int) bool { return true })
+	for i := range steps {
+		if p := &steps[i].program; p.Cookie {
+			steps[i].cookie = func(n int) uint64 { return w.cookie(p, n) }
 		}
 	}
-	return nil
+	return steps, nil
 }
 
 // maxHelpers is the greatest number of sites that are attached for others to
@@ -370,25 +373,25 @@ func (a *Attachment) attachHelpers(w *work) error {
 	return nil
 }
 
-// attachSome attaches a program to some of the wanted sites, with cookies
-// unless cookie is nil. The sites are in the order of their ranks.
-func (a *Attachment) attachSome(
-	w *work, generated *bpfgen.Program, some []int, cookie func(n int) uint64,
-) error {
+func (a *Attachment) attachStep(w *work, step *step) error {
+	program := step.program
+	if step.own != nil {
+		program = step.own()
+	}
 	var cookies []uint64
-	sites := make([]*Site, len(some))
-	indices := make([]int, len(some))
-	for i, n := range some {
+	sites := make([]*Site, len(step.sites))
+	indices := make([]int, len(step.sites))
+	for i, n := range step.sites {
 		sites[i], indices[i] = w.sites[n], w.wanted[n]
-		if cookie != nil {
-			cookies = append(cookies, cookie(n))
+		if step.cookie != nil {
+			cookies = append(cookies, step.cookie(n))
 		}
 	}
 	if len(indices) == w.sel.Len() && slices.IsSorted(indices) {
 		indices = nil // all of them
 	}
-	return a.attachProgram(w.sel, generated, programName(sites), w.blocks.Table, cookies, w.rank(some[0]),
-		indices...)
+	return a.attachProgram(w.sel, &program, programName(sites), w.blocks.Table, cookies,
+		w.rank(step.sites[0]), indices...)
 }
 
 // attachProgram loads a program, which becomes the attachment's, and attaches
@@ -596,10 +599,13 @@ func (w *work) sitesOf(p *bpfgen.Program) []int {
 	return some
 }
 
-// A step becomes one link: a program, and sites by their indices.
+// A step becomes one link: a program, and sites by their indices, in the order
+// of their ranks.
 type step struct {
 	program bpfgen.Program
 	sites   []int
+	own     func() bpfgen.Program // in place of program: there may be one for each site
+	cookie  func(site int) uint64 // nil for none
 }
 
 // steps returns the order in which programs are attached to their sites. Each
@@ -608,7 +614,7 @@ type step struct {
 func (w *work) steps(programs []bpfgen.Program, oneLink func(sites []int) bool) []step {
 	var all, ranked []step
 	for _, p := range programs {
-		all = append(all, step{p, w.sitesOf(&p)})
+		all = append(all, step{program: p, sites: w.sitesOf(&p)})
 	}
 	if !w.ends || len(all) == 1 && oneLink(all[0].sites) {
 		return all
@@ -617,7 +623,7 @@ func (w *work) steps(programs []bpfgen.Program, oneLink func(sites []int) bool) 
 		for _, s := range all {
 			other := func(n int) bool { return w.rank(n) != rank }
 			if sites := slices.DeleteFunc(slices.Clone(s.sites), other); len(sites) > 0 {
-				ranked = append(ranked, step{s.program, sites})
+				ranked = append(ranked, step{program: s.program, sites: sites})
 			}
 		}
 	}

@@ -646,67 +646,45 @@ func (t *slotTable) release(keys []uint64, reserved int) {
 	t.used -= reserved
 }
 
-// attachGroups attaches groups of sites that share a cookie, for which room is
-// reserved. Package usdt attaches each by one perf event, if it can. Programs
-// tell the sites apart by the low bits of the instruction pointer, which are
-// the same in all processes.
-func (a *Attachment) attachGroups(w *work) error {
+// stepsOfGroups puts groups of sites into the map of slots, for which room is
+// reserved. The sites of a group share a cookie: package usdt attaches each group
+// by one perf event, if it can. Programs tell the sites apart by the low bits of
+// the instruction pointer, which are the same in all processes.
+func (a *Attachment) stepsOfGroups(w *work) (steps []step, err error) {
 	table := &a.session.slots
 	slots := bpfgen.Slots{Map: table.slots.FD(), Kernel: w.plan.Kernel,
 		Cookie: a.session.mode == usdt.ModeSingle}
 	inOrder := func(sites []int) bool { return len(w.groups(sites)) == 1 }
-	steps := w.steps(w.blocks.Programs(&slots), inOrder)
-	if !slots.Cookie {
-		events := 0
-		for _, step := range steps {
-			if step.program.Cookie {
-				events += len(w.groups(step.sites))
-			} else {
-				events++
-			}
-		}
-		if err := w.sel.CheckPerfEvents(events); err != nil {
-			return err
-		}
-	}
-	for _, step := range steps {
-		p, some := &step.program, step.sites
+	for _, all := range w.steps(w.blocks.Programs(&slots), inOrder) {
+		p := &all.program
 		if !p.Cookie {
-			if err := a.attachSome(w, p, some, nil); err != nil {
-				return err
-			}
+			steps = append(steps, all)
 			continue
 		}
-		numbers := make(map[int]uint64, len(some)) // the group of each site
-		groups := w.groups(some)
-		for _, group := range groups {
-			number := table.group.Add(1)
+		numbers := make(map[int]uint64, len(all.sites)) // the group of each site
+		for _, group := range w.groups(all.sites) {
+			own := slots
+			own.Group = table.group.Add(1)
 			for _, n := range group {
-				numbers[n] = number
-				key := bpfgen.Slot(number, w.sites[n].Instruction)
+				numbers[n] = own.Group
+				key := bpfgen.Slot(own.Group, w.sites[n].Instruction)
 				err := a.session.use(func() error { return table.slots.Put(key, w.cookie(p, n)) })
 				if err != nil {
-					return explain("adding to the map of slots", err)
+					return nil, explain("adding to the map of slots", err)
 				}
 				a.slots = append(a.slots, key)
 			}
+			if !slots.Cookie {
+				steps = append(steps, step{sites: group,
+					own: func() bpfgen.Program { return w.blocks.Program(p.First, p.Blocks, &own) }})
+			}
 		}
 		if slots.Cookie {
-			if err := a.attachSome(w, p, some, func(n int) uint64 { return numbers[n] }); err != nil {
-				return err
-			}
-			continue
-		}
-		for _, group := range groups {
-			own := slots
-			own.Group = numbers[group[0]]
-			program := w.blocks.Program(p.First, p.Blocks, &own)
-			if err := a.attachSome(w, &program, group, nil); err != nil {
-				return err
-			}
+			all.cookie = func(n int) uint64 { return numbers[n] }
+			steps = append(steps, all)
 		}
 	}
-	return nil
+	return steps, nil
 }
 
 // groups returns sites in as few groups as there can be: no two in a group have
