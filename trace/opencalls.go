@@ -741,7 +741,7 @@ type laterRead struct {
 	outsideRead
 }
 
-// outside returns how a variable is read, or, of up to some bytes, the text that
+// outside returns how a variable is read, or of up to some bytes the text that
 // it or a member leads to. ok is false if the program has it in another way.
 func (w *work) outside(site *Site, name string, text int) (r outsideRead, ok bool) {
 	from, _, isMember := expr.CutMember(name)
@@ -776,8 +776,8 @@ func (w *work) readLater(s *Site, arg int, c *parsedCapture) {
 	}
 }
 
-// openMemory opens the memory of a process. It returns nil, from which nothing
-// can be read, if that fails.
+// openMemory opens the memory of a process. If that fails it returns nil, and
+// reads of that fail.
 func openMemory(pid int) *os.File {
 	memory, _ := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
 	return memory

@@ -80,7 +80,8 @@ func (s *Session) generate(
 		frame       siteFrame
 	}
 	w := &work{plan: plan, sel: sel, pairs: pairs, events: make(map[eventsKey]*events),
-		starts: make(map[*bpfgen.Latency]*bpfgen.Starts), session: s, elf: sel.File(), symbols: sel.Symbols(), globals: plan.Globals()}
+		starts: make(map[*bpfgen.Latency]*bpfgen.Starts), session: s, elf: sel.File(),
+		symbols: sel.Symbols(), globals: plan.Globals()}
 	w.blocks.Table = table
 	if err := w.lookAtStarts(); err != nil {
 		return nil, err
@@ -646,10 +647,10 @@ func (t *slotTable) release(keys []uint64, reserved int) {
 	t.used -= reserved
 }
 
-// stepsOfGroups puts groups of sites into the map of slots, for which room is
-// reserved. The sites of a group share a cookie: package usdt attaches each group
-// by one perf event, if it can. Programs tell the sites apart by the low bits of
-// the instruction pointer, which are the same in all processes.
+// stepsOfGroups puts groups of sites into the map of slots. Room is reserved.
+// The sites of a group share a cookie: package usdt attaches each group by one
+// perf event, if it can. Programs tell the sites apart by the low bits of the
+// instruction pointer, which are the same in all processes.
 func (a *Attachment) stepsOfGroups(w *work) (steps []step, err error) {
 	table := &a.session.slots
 	slots := bpfgen.Slots{Map: table.slots.FD(), Kernel: w.plan.Kernel,
