@@ -78,6 +78,26 @@ func (a *Assembler) JumpIfImm(
 	}
 }
 
+// If emits code that runs only where a comparison, as of JumpIfImm, holds.
+func (a *Assembler) If(
+	op asm.JumpOp, dst asm.Register, value uint64, scratch asm.Register, then func(),
+) {
+	end := a.Label()
+	a.JumpIfImm(opposites[op], dst, value, scratch, end)
+	then()
+	a.Place(end)
+}
+
+// Rarely is If for code that is emitted after everything else.
+func (a *Assembler) Rarely(
+	op asm.JumpOp, dst asm.Register, value uint64, scratch asm.Register, then func(),
+) {
+	rare, back := a.Label(), a.Label()
+	a.JumpIfImm(op, dst, value, scratch, rare)
+	a.Place(back)
+	a.Aside(rare, back, then)
+}
+
 // Leave ends the program.
 func (a *Assembler) Leave() { a.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return()) }
 
@@ -252,10 +272,26 @@ func (a *Assembler) LookUp(fd, key int, none Label) {
 	a.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none)
 }
 
+// IfElement emits code that runs only where a map has an element for a key on
+// the stack, which is in R0 then.
+func (a *Assembler) IfElement(fd, key int, then func()) {
+	none := a.Label()
+	a.LookUp(fd, key, none)
+	then()
+	a.Place(none)
+}
+
 // LookUpIndex is LookUp in an array. The index takes 4 bytes of the stack.
 func (a *Assembler) LookUpIndex(fd, key int, index uint32, none Label) {
 	a.Emit(asm.StoreImm(asm.R10, int16(key), int64(index), asm.Word))
 	a.LookUp(fd, key, none)
+}
+
+// ProcessTo stores the number of the process, of the initial PID namespace, in
+// 4 bytes of the stack. R0 has the numbers of process and thread before.
+func (a *Assembler) ProcessTo(at int) {
+	a.Call(asm.FnGetCurrentPidTgid)
+	a.Emit(asm.RSh.Imm(asm.R0, 32), asm.StoreMem(asm.R10, int16(at), asm.R0, asm.Word))
 }
 
 // Increment adds one to a word of memory, atomically.

@@ -124,13 +124,11 @@ func (b *builder) aggregate(a *Aggregation) {
 			}
 			continue
 		}
-		for _, index := range t.Arguments() {
-			if index >= len(b.site.Args) {
-				return
-			}
-			readable = readable && b.site.readable(index)
-			arguments = append(arguments, index)
+		if !b.site.has(t) {
+			return
 		}
+		readable = readable && b.site.canRead(t)
+		arguments = append(arguments, t.Arguments()...)
 	}
 	where := condition{kind: always}
 	if a.Where != nil {
@@ -375,14 +373,14 @@ func (b *builder) addValue(a *Aggregation, c Class, hasSign bool) {
 		if c >= ClassFloat32 {
 			b.addFloat(at)
 		} else {
-			half, small := asm.RSh, b.Label()
+			half := asm.RSh
 			if hasSign {
 				half = asm.ArSh
 			}
 			b.Emit(asm.AddAtomic.Mem(r7, r9, asm.DWord, int16(at)), mov(r1, r9), half.Imm(r1, 32))
-			b.JumpIfImm(asm.JEq, r1, 0, r2, small) // most are
-			b.Emit(asm.AddAtomic.Mem(r7, r1, asm.DWord, int16(at+8)))
-			b.Place(small)
+			b.If(asm.JNE, r1, 0, r2, func() { // most are 0
+				b.Emit(asm.AddAtomic.Mem(r7, r1, asm.DWord, int16(at+8)))
+			})
 		}
 		at += 16
 	}
@@ -503,17 +501,11 @@ func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread argcode
 // stackID sets R0 to the number of the user stack, or to the error of the
 // helper.
 func (b *builder) stackID(a *Aggregation) {
-	odd, chosen := b.Label(), b.Label()
-	b.Emit(set(r1, 0))
+	b.Emit(asm.LoadMapPtr(r2, a.Stacks[0]))
 	if b.generations != 0 {
 		b.bit(r1, a)
+		b.If(asm.JNE, r1, 0, r3, func() { b.Emit(asm.LoadMapPtr(r2, a.Stacks[1])) })
 	}
-	b.JumpIfImm(asm.JNE, r1, 0, r2, odd)
-	b.Emit(asm.LoadMapPtr(r2, a.Stacks[0]))
-	b.Jump(chosen)
-	b.Place(odd)
-	b.Emit(asm.LoadMapPtr(r2, a.Stacks[1]))
-	b.Place(chosen)
 	b.Call(asm.FnGetStackid, r6, nil, userStack)
 }
 
@@ -536,7 +528,7 @@ func SetKeyText(part []byte, max, length int) {
 // keyText emits code that reads a text to a place relative to a register, as
 // KeyText finds it.
 func (b *builder) keyText(t *expr.Term, base asm.Register, at int, unread argcode.Label) {
-	whole, done := b.Label(), b.Label()
+	done := b.Label()
 	b.zero(base, at, align8(t.Max+2))
 	// R2 is the length, and R4 the mark.
 	if t.HasLength {
@@ -549,9 +541,9 @@ func (b *builder) keyText(t *expr.Term, base asm.Register, at int, unread argcod
 		b.Emit(mov(r2, r0), asm.Sub.Imm(r2, 1))
 	}
 	b.Emit(set(r4, 0))
-	b.JumpIfImm(asm.JLE, r2, uint64(t.Max), r1, whole)
-	b.Emit(set(r2, int32(t.Max)), set(r4, textCut))
-	b.Place(whole)
+	b.If(asm.JGT, r2, uint64(t.Max), r1, func() {
+		b.Emit(set(r2, int32(t.Max)), set(r4, textCut))
+	})
 	b.Emit(asm.Or.Reg(r4, r2), storeN(base, at+t.Max, r4, asm.Byte), asm.RSh.Imm(r4, 8),
 		storeN(base, at+t.Max+1, r4, asm.Byte))
 	if t.HasLength {

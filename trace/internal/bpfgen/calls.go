@@ -169,7 +169,7 @@ func (b *builder) placeOf(l *Latency, m *Match) *call {
 // start emits the work of the start of a call.
 func (b *builder) start(l *Latency, pair uint32) {
 	c := b.placeOf(l, b.site.startBy(l))
-	if !b.readable(c.Start) {
+	if !b.site.canRead(c.Start) {
 		b.count(CounterUnreadable)
 		return
 	}
@@ -203,12 +203,11 @@ func (b *builder) start(l *Latency, pair uint32) {
 	if len(l.Values) > 0 {
 		// The time after the kept values tells which call they belong to: the
 		// map may forget them, and get new ones for the same key.
-		none := b.Label()
 		b.Emit(fromStack(r2, c.began))
-		b.JumpIfImm(asm.JLT, r2, 1, r1, none)
-		b.Emit(fromStack(r1, c.slot), load(r1, r1, callsFirst+callTime),
-			store(r2, c.KeptSize()-8, r1))
-		b.Place(none)
+		b.If(asm.JGE, r2, 1, r1, func() {
+			b.Emit(fromStack(r1, c.slot), load(r1, r1, callsFirst+callTime),
+				store(r2, c.KeptSize()-8, r1))
+		})
 	}
 	b.Place(done)
 	b.Aside(full, done, func() { b.count(CounterStarts) })
@@ -239,11 +238,8 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	b.JumpIfImm(asm.JLT, r2, 1, r1, empty)
 	b.innermost(c)
 	if b.plan.Execs != 0 {
-		old, same := b.Label(), b.Label()
 		b.Emit(load(r0, r4, callTime), fromStack(r3, c.duration), asm.Sub.Reg(r3, r0))
-		b.JumpIfImm(asm.JSGT, r3, uint64(leastExec), r5, old)
-		b.Place(same)
-		b.Aside(old, same, func() {
+		b.Rarely(asm.JSGT, r3, uint64(leastExec), r5, func() {
 			some := b.Label()
 			b.unlessExec(c, some)
 			b.Jump(unmatched)
@@ -306,18 +302,6 @@ func (b *builder) makeRoom() {
 	}
 	remove(c.Starts)
 	b.Place(done)
-}
-
-// has reports whether the site has the term that matches starts and ends, and
-// readable whether it can be read there.
-func (b *builder) has(t expr.Term) bool {
-	t = b.site.bound(t)
-	return t.Source != expr.Argument || t.Index < len(b.Args)
-}
-
-func (b *builder) readable(t expr.Term) bool {
-	t = b.site.bound(t)
-	return t.Source != expr.Argument || b.Readable(t.Index)
 }
 
 // callsKey stores the key of a stack of calls: the number that matches starts
@@ -397,7 +381,7 @@ const (
 	callFailed  = 4
 
 	callOver = callLeft | callFailed
-	callBits = callLeft | callForeign | callFailed
+	callBits = callOver | callForeign
 )
 
 // After the calls, without Outermost, follow how many of them have ended, as
@@ -452,7 +436,7 @@ func (l *Latency) Compared(stack []byte) (c Compared) {
 // compared returns the argument that is compared at the site.
 func (b *builder) compared(c *call) (t expr.Term, ok bool) {
 	t = expr.Term{Source: expr.Argument, Index: b.site.Pairs[c.Latency].Compared - 1}
-	return t, t.Index >= 0 && b.has(t) && b.readable(t)
+	return t, t.Index >= 0 && b.site.canRead(t)
 }
 
 // compareStart stores the value of the compared argument at c.duration, for
@@ -561,16 +545,14 @@ const leastExec = 50 * time.Microsecond
 // innermost call of those at R7 began, which is at R4, or may have. Then all
 // calls of before are over. It sets R1, R2 and R4 as innermost does.
 func (b *builder) unlessExec(c *call, same argcode.Label) {
-	here, other, known, process := b.Label(), b.Label(), b.Label(), b.Temporary(8)
+	here, process := b.Label(), b.Temporary(8)
 	b.Emit(load(r0, r4, callTime), toStack(c.began, r0))
 	if !c.ByThread() { // another thread may be about to set it
 		b.JumpIfImm(asm.JEq, r0, 0, r3, here)
 	}
-	b.Call(asm.FnGetCurrentPidTgid)
-	b.Emit(asm.RSh.Imm(r0, 32), storeN(r10, process, r0, asm.Word))
-	b.LookUp(b.plan.Execs, process, other)
-	b.Place(known)
-	b.Aside(other, known, func() { b.LookUpIndex(b.plan.Forgotten, process, 0, here) })
+	b.ProcessTo(process)
+	b.Element(b.plan.Execs, process)
+	b.Rarely(asm.JEq, r0, 0, r1, func() { b.LookUpIndex(b.plan.Forgotten, process, 0, here) })
 	b.Emit(load(r1, r0, 0), fromStack(r2, c.began))
 	b.JumpIf(asm.JLE, r1, r2, here)
 	b.forget(c, CounterReplaced, 0)
@@ -609,24 +591,21 @@ const maxYoung = 100 * time.Millisecond
 // lookUpOrMake sets R7 to a value of a map (Starts, Saved or Kept), and makes
 // one of zeros where there is none. It goes to full if there is no room.
 func (b *builder) lookUpOrMake(c *call, m int, full argcode.Label) {
-	missing, found := b.Label(), b.Label()
-	b.LookUp(m, c.key, missing)
-	b.Place(found)
-	b.Emit(mov(r7, r0))
-	b.Aside(missing, found, func() {
+	b.Element(m, c.key)
+	b.Rarely(asm.JEq, r0, 0, r1, func() {
 		b.LookUpIndex(c.Zeros, c.key-8, 0, full)
 		b.Emit(mov(r3, r0))
 		b.AddressOf(r2, r10, c.key)
 		b.Call(asm.FnMapUpdateElem, argcode.Map(m), nil, nil, updateNoExist)
 		if m == c.Starts && b.plan.Callers != 0 {
 			process, known := b.Temporary(8), b.Label()
-			b.Call(asm.FnGetCurrentPidTgid)
-			b.Emit(asm.RSh.Imm(r0, 32), storeN(r10, process, r0, asm.Word))
+			b.ProcessTo(process)
 			b.lookUpOrAdd(b.plan.Callers, process, process, known)
 			b.Place(known)
 		}
 		b.LookUp(m, c.key, full)
 	})
+	b.Emit(mov(r7, r0))
 }
 
 // push emits code that pushes a call on the stack at R7, without its time, and
@@ -634,18 +613,18 @@ func (b *builder) lookUpOrMake(c *call, m int, full argcode.Label) {
 // the call.
 func (b *builder) push(c *call) {
 	full, pushed := b.Label(), b.Label()
+	count := func() {
+		b.Emit(loadN(r1, r7, callsPushed, asm.Word), loadN(r2, r7, callsCount, asm.Word))
+	}
 	b.frame(c)
-	b.Emit(loadN(r1, r7, callsPushed, asm.Word), loadN(r2, r7, callsCount, asm.Word))
+	count()
 	if b.plan.Execs != 0 && !c.Outermost {
-		some, fresh := b.Label(), b.Label()
-		b.JumpIfImm(asm.JNE, r2, 0, r3, some)
-		b.Place(fresh)
-		b.Aside(some, fresh, func() {
+		b.Rarely(asm.JNE, r2, 0, r3, func() {
 			known := b.Label()
 			b.innermost(c)
 			b.unlessExec(c, known)
 			b.Place(known)
-			b.Emit(loadN(r1, r7, callsPushed, asm.Word), loadN(r2, r7, callsCount, asm.Word))
+			count()
 		})
 	}
 	if c.Fails || c.ByThread() && !c.Outermost {

@@ -184,10 +184,8 @@ func (s *Site) resolveText(op expr.Op, left, right expr.Term) condition {
 	case expr.Probe:
 		return decided(op.Holds(strings.Compare(s.Name, right.Text)))
 	}
-	for _, index := range left.Arguments() {
-		if !s.readable(index) {
-			return decided(false)
-		}
+	if !s.canRead(left) {
+		return decided(false)
 	}
 	return condition{kind: compareText, op: op, left: operand{term: left},
 		right: operand{term: right}}

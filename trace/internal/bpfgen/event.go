@@ -167,22 +167,16 @@ func (r *Record) isReachable() bool {
 func (b *builder) write(r *Record, groups []argcode.Group) {
 	b.siteID(r1)
 	b.Emit(storeN(r7, 0, r1, asm.Word))
-	if r.CPU != None {
-		b.processorID()
-		b.Emit(storeN(r7, r.CPU, r0, asm.Word))
+	part := func(at int, size asm.Size, emit func()) {
+		if at != None {
+			emit()
+			b.Emit(storeN(r7, at, r0, size))
+		}
 	}
-	if r.Time != None {
-		b.Call(asm.FnKtimeGetNs)
-		b.Emit(store(r7, r.Time, r0))
-	}
-	if r.Cgroup != None {
-		b.Call(asm.FnGetCurrentCgroupId)
-		b.Emit(store(r7, r.Cgroup, r0))
-	}
-	if r.Process != None {
-		b.numbers()
-		b.Emit(store(r7, r.Process, r0))
-	}
+	part(r.CPU, asm.Word, b.processorID)
+	part(r.Time, asm.DWord, func() { b.Call(asm.FnKtimeGetNs) })
+	part(r.Cgroup, asm.DWord, func() { b.Call(asm.FnGetCurrentCgroupId) })
+	part(r.Process, asm.DWord, b.numbers)
 	if r.Command != None {
 		b.command(r7, r.Command)
 	}
@@ -287,12 +281,9 @@ func (b *builder) known(e *Events, done argcode.Label) {
 func (b *builder) submit(e *Events, size int) {
 	b.Emit(set(r2, 0))
 	if e.Batch {
-		quiet := b.Label()
 		b.Call(asm.FnRingbufQuery, argcode.Map(e.Ring), ringAvailable)
 		b.Emit(asm.And.Imm(r0, int32(e.RingSize/4-1)), set(r2, 0))
-		b.JumpIfImm(asm.JGE, r0, uint64(size+ringHeader), r1, quiet)
-		b.Emit(set(r2, ringForceWakeup))
-		b.Place(quiet)
+		b.If(asm.JLT, r0, uint64(size+ringHeader), r1, func() { b.Emit(set(r2, ringForceWakeup)) })
 	}
 	b.Call(asm.FnRingbufSubmit, r7)
 	if e.Next != 0 {
@@ -320,11 +311,8 @@ func (b *builder) capture(r *Record, c *CapturePlace) {
 	if c.Length == None && !(b.lookedUp() && b.isBytes(c.Arg)) {
 		b.Emit(set(r2, int32(c.Max)))
 	} else {
-		fits := b.Label()
 		b.Emit(mov(r2, r9))
-		b.JumpIfImm(asm.JLE, r2, uint64(c.Max), r1, fits)
-		b.Emit(set(r2, int32(c.Max)))
-		b.Place(fits)
+		b.If(asm.JGT, r2, uint64(c.Max), r1, func() { b.Emit(set(r2, int32(c.Max))) })
 	}
 	b.CallOr(failed, asm.FnProbeReadUser, placeAt(r7, c.Data))
 	b.Emit(store(r7, c.Status, r9))
@@ -417,14 +405,13 @@ func (b *builder) stackCopy(record *Record) {
 		asm.And.Imm(r9, -CopyUnit))
 	last := record.CopySize - CopyUnit
 	for copied := 0; copied <= last; copied += CopyUnit {
-		b.SetField(r7, record.Copied, uint64(copied), r1)
-		b.AddressOf(r1, r7, record.Copy+copied)
-		if copied < last {
-			b.Emit(set(r2, CopyUnit))
-		} else {
-			b.Emit(mov(r2, r8))
+		size := set(r2, CopyUnit)
+		if copied == last {
+			size = mov(r2, r8)
 		}
-		b.CallOr(done, asm.FnProbeReadUser, nil, nil, placeAt(r9, copied))
+		b.SetField(r7, record.Copied, uint64(copied), r1)
+		b.Emit(size)
+		b.CallOr(done, asm.FnProbeReadUser, placeAt(r7, record.Copy+copied), nil, placeAt(r9, copied))
 	}
 	b.Emit(asm.Add.Imm(r8, int32(last)), store(r7, record.Copied, r8))
 	b.Place(done)

@@ -23,15 +23,14 @@ func (b *builder) toDouble(c Class, otherwise argcode.Label) {
 		return
 	}
 	const bits, endless, bias = 23, 255, 1023 - 127
-	done := b.Label()
 	b.Emit(asm.LSh.Imm(r1, 33), asm.RSh.Imm(r1, 33+bits), // the exponent
 		mov(r2, r9), asm.LSh.Imm(r2, 64-bits), asm.RSh.Imm(r2, 64-mantissaBits),
 		asm.RSh.Imm(r9, 31), asm.LSh.Imm(r9, 63))
 	b.JumpIfImm(asm.JEq, r1, endless, r3, otherwise)
-	b.JumpIfImm(asm.JEq, r1, 0, r3, done)
-	b.Emit(asm.Add.Imm(r1, bias), asm.LSh.Imm(r1, mantissaBits), asm.Or.Reg(r9, r1),
-		asm.Or.Reg(r9, r2))
-	b.Place(done)
+	b.If(asm.JNE, r1, 0, r3, func() {
+		b.Emit(asm.Add.Imm(r1, bias), asm.LSh.Imm(r1, mantissaBits), asm.Or.Reg(r9, r1),
+			asm.Or.Reg(r9, r2))
+	})
 }
 
 // addFloat adds the float in R9, which is finite, to a word of the accumulator.
@@ -62,8 +61,9 @@ func (b *builder) sumOfFloats(done argcode.Label) {
 	exponent := func(dst, of asm.Register) {
 		b.Emit(mov(dst, of), asm.LSh.Imm(dst, 1), asm.RSh.Imm(dst, mantissaBits+1))
 	}
-	ordered, small, apart, less, round, rounded, finite, zero, result := b.Label(), b.Label(),
-		b.Label(), b.Label(), b.Label(), b.Label(), b.Label(), b.Label(), b.Label()
+	ordered, small, apart, less, round, finite, zero, result := b.Label(), b.Label(), b.Label(),
+		b.Label(), b.Label(), b.Label(), b.Label(), b.Label()
+	carry := func() { b.Emit(asm.RSh.Imm(r1, 1), asm.Add.Imm(r3, 1)) }
 	b.Emit(mov(r1, r9))
 	exponent(r4, r9)
 	b.JumpIfImm(asm.JEq, r4, 0, r5, done)
@@ -98,24 +98,21 @@ func (b *builder) sumOfFloats(done argcode.Label) {
 	b.JumpIfImm(asm.JSLT, r4, 0, r5, less)
 	b.Emit(asm.Add.Reg(r1, r2))
 	b.JumpIfImm(asm.JSGE, r1, 0, r5, round)
-	b.Emit(asm.RSh.Imm(r1, 1), asm.Add.Imm(r3, 1))
+	carry()
 	b.Jump(round)
 
 	b.Place(less)
 	b.Emit(asm.Sub.Reg(r1, r2))
 	b.JumpIfImm(asm.JEq, r1, 0, r5, zero)
 	for shift := 32; shift > 0; shift /= 2 { // up to where the first bit belongs
-		enough := b.Label()
-		b.JumpIfImm(asm.JGE, r1, 1<<(63-shift), r5, enough)
-		b.Emit(asm.LSh.Imm(r1, int32(shift)), asm.Sub.Imm(r3, int32(shift)))
-		b.Place(enough)
+		b.If(asm.JLT, r1, 1<<(63-shift), r5, func() {
+			b.Emit(asm.LSh.Imm(r1, int32(shift)), asm.Sub.Imm(r3, int32(shift)))
+		})
 	}
 
 	b.Place(round)
 	b.Emit(asm.Add.Imm(r1, 1<<(guard-1)))
-	b.JumpIfImm(asm.JSGE, r1, 0, r5, rounded)
-	b.Emit(asm.RSh.Imm(r1, 1), asm.Add.Imm(r3, 1))
-	b.Place(rounded)
+	b.If(asm.JSLT, r1, 0, r5, carry)
 	b.JumpIfImm(asm.JSLE, r3, 0, r5, zero)
 	b.JumpIfImm(asm.JLT, r3, endlessDouble, r5, finite)
 	b.Set(r1, uint64(endlessDouble)<<mantissaBits)

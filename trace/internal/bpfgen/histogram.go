@@ -193,19 +193,15 @@ func (b *builder) bucket(dst asm.Register, h *Histogram, c Class) {
 }
 
 func (b *builder) exponentialBucket(dst asm.Register, h *Histogram, c Class) {
-	positive, done := b.Label(), b.Label()
+	negate := func(register asm.Register) {
+		if c == ClassSigned {
+			b.If(asm.JSLT, r9, 0, r2, func() { b.Emit(asm.Neg.Imm(register, 0)) })
+		}
+	}
 	b.Emit(mov(r1, r9))
-	if c == ClassSigned {
-		b.JumpIfImm(asm.JSGE, r1, 0, r2, positive)
-		b.Emit(asm.Neg.Imm(r1, 0))
-	}
-	b.Place(positive)
+	negate(r1)
 	b.magnitude(dst, h)
-	if c == ClassSigned {
-		b.JumpIfImm(asm.JSGE, r9, 0, r2, done)
-		b.Emit(asm.Neg.Imm(dst, 0))
-	}
-	b.Place(done)
+	negate(dst)
 	b.Emit(asm.Add.Imm(dst, int32(h.Zero())))
 }
 
@@ -217,10 +213,9 @@ func (b *builder) magnitude(dst asm.Register, h *Histogram) {
 	// R1 becomes x * 2^63, with x from 1 up to, but not including, 2.
 	b.Emit(set(dst, int32(63<<h.Scale+1)))
 	for bits := 32; bits > 0; bits /= 2 {
-		high := b.Label()
-		b.JumpIfImm(asm.JGE, r1, 1<<(64-bits), r2, high)
-		b.Emit(asm.LSh.Imm(r1, int32(bits)), asm.Sub.Imm(dst, int32(bits<<h.Scale)))
-		b.Place(high)
+		b.If(asm.JLT, r1, 1<<(64-bits), r2, func() {
+			b.Emit(asm.LSh.Imm(r1, int32(bits)), asm.Sub.Imm(dst, int32(bits<<h.Scale)))
+		})
 	}
 	// A number belongs to the bucket that it ends.
 	b.JumpIfImm(asm.JLE, r1, h.root(0), r2, done)

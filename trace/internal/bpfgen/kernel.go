@@ -49,13 +49,23 @@ type Namespace struct {
 
 func (k Kernel) bigEndian() bool { return k.Order.Uint16([]byte{0, 1}) == 1 }
 
+// assemble returns the program that emit emits: code that goes to leave, or on
+// after itself, at its end.
+func assemble(emit func(a *argcode.Assembler, leave argcode.Label)) (asm.Instructions, error) {
+	a := argcode.NewAssembler()
+	leave := a.Label()
+	emit(a, leave)
+	a.Place(leave)
+	a.Leave()
+	return a.Finish()
+}
+
 // CompareExchangeProbe is a program that kernels with BPF_CMPXCHG load.
 func CompareExchangeProbe() asm.Instructions {
-	a := argcode.NewAssembler()
-	a.Emit(set(r0, 0), set(r1, 0), store(r10, -8, r0))
-	a.CompareExchange(r10, -8, r1)
-	a.Leave()
-	program, _ := a.Finish()
+	program, _ := assemble(func(a *argcode.Assembler, _ argcode.Label) {
+		a.Emit(set(r0, 0), set(r1, 0), store(r10, -8, r0))
+		a.CompareExchange(r10, -8, r1)
+	})
 	return program
 }
 
@@ -134,19 +144,16 @@ const TaskSize = 6 << 10
 // TaskProbe returns a program for a raw tracepoint that copies the kernel's
 // description of the current thread to an array of one element.
 func TaskProbe(task int) asm.Instructions {
-	a := argcode.NewAssembler()
-	none := a.Label()
-	a.LookUpIndex(task, a.Alloc(8), 0, none)
-	a.Emit(mov(r7, r0))
-	a.Call(asm.FnGetCurrentTask)
-	a.Emit(mov(r6, r0))
-	const part = 1 << 10
-	for at := 0; at < TaskSize; at += part {
-		a.Call(asm.FnProbeReadKernel, placeAt(r7, at), part, placeAt(r6, at))
-	}
-	a.Place(none)
-	a.Leave()
-	program, _ := a.Finish() // there is nothing that could be too large
+	program, _ := assemble(func(a *argcode.Assembler, leave argcode.Label) {
+		a.LookUpIndex(task, a.Alloc(8), 0, leave)
+		a.Emit(mov(r7, r0))
+		a.Call(asm.FnGetCurrentTask)
+		a.Emit(mov(r6, r0))
+		const part = 1 << 10
+		for at := 0; at < TaskSize; at += part {
+			a.Call(asm.FnProbeReadKernel, placeAt(r7, at), part, placeAt(r6, at))
+		}
+	}) // there is nothing that could be too large
 	return program
 }
 
@@ -154,20 +161,16 @@ func TaskProbe(task int) asm.Instructions {
 // keeps when a process runs another program, see Plan.Execs. If there is no
 // room, it keeps the time in forgotten, see Plan.Forgotten.
 func ExecProbe(execs, forgotten int) asm.Instructions {
-	a := argcode.NewAssembler()
-	done := a.Label()
-	process, now := a.Alloc(8), a.Alloc(8)
-	a.Call(asm.FnGetCurrentPidTgid)
-	a.Emit(asm.RSh.Imm(r0, 32), storeN(r10, process, r0, asm.Word))
-	a.Call(asm.FnKtimeGetNs)
-	a.Emit(toStack(now, r0))
-	update(a, asm.LoadMapPtr(r1, execs), process, now, 0)
-	a.JumpIfImm(asm.JEq, r0, 0, r1, done)
-	a.LookUpIndex(forgotten, process, 0, done)
-	a.Emit(fromStack(r1, now), store(r0, 0, r1))
-	a.Place(done)
-	a.Leave()
-	program, _ := a.Finish() // there is nothing that could be too large
+	program, _ := assemble(func(a *argcode.Assembler, leave argcode.Label) {
+		process, now := a.Alloc(8), a.Alloc(8)
+		a.ProcessTo(process)
+		a.Call(asm.FnKtimeGetNs)
+		a.Emit(toStack(now, r0))
+		update(a, asm.LoadMapPtr(r1, execs), process, now, 0)
+		a.JumpIfImm(asm.JEq, r0, 0, r1, leave)
+		a.LookUpIndex(forgotten, process, 0, leave)
+		a.Emit(fromStack(r1, now), store(r0, 0, r1))
+	}) // there is nothing that could be too large
 	return program
 }
 
@@ -275,19 +278,15 @@ func (p *Plan) ExitProbe(exits int, task Task) (asm.Instructions, error) {
 	}
 	a.SetField(r10, exit+56, 0, r1)
 	if p.Execs != 0 {
-		none := a.Label()
 		a.Emit(fromStack(r1, thread), asm.RSh.Imm(r1, 32), storeN(r10, process, r1, asm.Word))
-		a.LookUp(p.Execs, process, none)
-		a.Emit(load(r1, r0, 0), toStack(exit+56, r1))
-		a.Place(none)
+		a.IfElement(p.Execs, process, func() { a.Emit(load(r1, r0, 0), toStack(exit+56, r1)) })
 	}
 	update(a, asm.LoadMapPtr(r1, exits), thread, exit, 0)
 	if p.Events != nil && p.Events.Exits {
 		a.Call(asm.FnRingbufReserve, argcode.Map(p.Events.Ring), exitMarkLength, 0)
 		a.JumpIfImm(asm.JEq, r0, 0, r1, done)
 		a.SetField(r0, 0, ExitMark<<32|ExitMark, r1)
-		a.Emit(mov(r1, r0), set(r2, 0))
-		a.Emit(asm.FnRingbufSubmit.Call())
+		a.Call(asm.FnRingbufSubmit, r0, 0)
 	}
 	a.Place(done)
 	a.Leave()
@@ -303,39 +302,28 @@ func IsMarkOfExit(record []byte) bool {
 // second argument is the new task: it adds a process whose parent is of the
 // family. If there is no room, it counts the process in full, a map of one u64.
 func FamilyFork(family, full int, task Task) (asm.Instructions, error) {
-	a := argcode.NewAssembler()
-	done := a.Label()
-	a.Emit(load(r6, r1, 8))
-	child := processOf(a, task, done)
-	parent := a.Alloc(8)
-	a.Call(asm.FnGetCurrentPidTgid)
-	a.Emit(asm.RSh.Imm(r0, 32), storeN(r10, parent, r0, asm.Word))
-	a.LookUp(family, parent, done)
-
-	value := a.Alloc(8)
-	a.Emit(storeImm(r10, value, 1, asm.Word))
-	update(a, asm.LoadMapPtr(r1, family), child, value, 0)
-	a.JumpIfImm(asm.JEq, r0, 0, r1, done)
-	a.LookUpIndex(full, value, 0, done)
-	a.Increment(r0, 0)
-	a.Place(done)
-	a.Leave()
-	return a.Finish()
+	return assemble(func(a *argcode.Assembler, leave argcode.Label) {
+		a.Emit(load(r6, r1, 8))
+		child := processOf(a, task, leave)
+		parent, value := a.Alloc(8), a.Alloc(8)
+		a.ProcessTo(parent)
+		a.LookUp(family, parent, leave)
+		a.Emit(storeImm(r10, value, 1, asm.Word))
+		update(a, asm.LoadMapPtr(r1, family), child, value, 0)
+		a.JumpIfImm(asm.JEq, r0, 0, r1, leave)
+		a.LookUpIndex(full, value, 0, leave)
+		a.Increment(r0, 0)
+	})
 }
 
 // FamilyExit generates the program of the tracepoint sched_process_free, whose
 // first argument is a task that has ended: it removes a process, whose number
 // another one may get.
 func FamilyExit(family int, task Task) (asm.Instructions, error) {
-	a := argcode.NewAssembler()
-	done := a.Label()
-	a.Emit(load(r6, r1, 0))
-	process := processOf(a, task, done)
-	a.AddressOf(r2, r10, process)
-	a.Call(asm.FnMapDeleteElem, argcode.Map(family))
-	a.Place(done)
-	a.Leave()
-	return a.Finish()
+	return assemble(func(a *argcode.Assembler, leave argcode.Label) {
+		a.Emit(load(r6, r1, 0))
+		a.Call(asm.FnMapDeleteElem, argcode.Map(family), onStack(processOf(a, task, leave)))
+	})
 }
 
 // processOf emits code that stores the number of the process of the task in R6

@@ -4,7 +4,6 @@ package bpfgen
 
 import (
 	"math"
-	"slices"
 
 	"github.com/cilium/ebpf/asm"
 
@@ -96,23 +95,27 @@ const (
 // another stack of the thread than the call around it. R1 points nestedInner
 // bytes before the time of the calls inside it. It keeps R7 and R9.
 func (b *builder) otherStack(c *call) {
-	other, mark, done := b.Label(), b.Label(), b.Label()
+	other, mark := b.Label(), b.Label()
 	b.Emit(loadN(r2, r7, callsCount, asm.Word))
-	b.JumpIfImm(asm.JLT, r2, 2, r3, done)
-	b.Emit(mov(r5, r1), loadN(r1, r7, callsPushed, asm.Word), asm.Sub.Imm(r1, 2))
-	b.callAt(c, r4)
-	b.Emit(asm.And.Imm(r1, c.lastPlace()), asm.LSh.Imm(r1, 3), asm.Add.Reg(r1, r7),
-		load(r0, r4, callFrame), asm.Sub.Reg(r0, r9), asm.Add.Imm(r0, farAway))
-	b.JumpIfImm(asm.JGT, r0, 2*farAway, r3, other)
-	b.Emit(load(r0, r1, c.after(nestedInner)))
-	b.Emit(asm.RSh.Imm(r0, 62))
-	b.JumpIfImm(asm.JEq, r0, 0, r3, done)
-	b.Place(mark)
-	b.Emit(asm.LoadImm(r3, unknownInner, asm.DWord), store(r5, c.after(nestedInner), r3))
-	b.Place(done)
-	b.Aside(other, mark, func() {
-		b.Emit(asm.LoadImm(r3, unknownInner, asm.DWord), store(r1, c.after(nestedInner), r3))
+	b.If(asm.JGE, r2, 2, r3, func() {
+		b.Emit(mov(r5, r1), loadN(r1, r7, callsPushed, asm.Word), asm.Sub.Imm(r1, 2))
+		b.callAt(c, r4)
+		b.numberAt(c, r1)
+		b.Emit(load(r0, r4, callFrame), asm.Sub.Reg(r0, r9), asm.Add.Imm(r0, farAway))
+		b.JumpIfImm(asm.JGT, r0, 2*farAway, r3, other)
+		b.Emit(load(r0, r1, c.after(nestedInner)), asm.RSh.Imm(r0, 62))
+		b.If(asm.JNE, r0, 0, r3, func() {
+			b.Place(mark)
+			b.SetField(r5, c.after(nestedInner), unknownInner, r3)
+		})
 	})
+	b.Aside(other, mark, func() { b.SetField(r1, c.after(nestedInner), unknownInner, r3) })
+}
+
+// numberAt changes a register from the number of a call on the stack at R7 to
+// where its numbers are, less the offset from the first of these.
+func (b *builder) numberAt(c *call, dst asm.Register) {
+	b.Emit(asm.And.Imm(dst, c.lastPlace()), asm.LSh.Imm(dst, 3), asm.Add.Reg(dst, r7))
 }
 
 // namePath stores the path of the call that was pushed last.
@@ -135,20 +138,18 @@ func (b *builder) namePath(c *call) {
 	b.Jump(around)
 	b.Place(found)
 	// The verifier forgets which turn of the loop this is.
-	b.Emit(storeN(r7, callsFound, r1, asm.Word), loadN(r1, r7, callsFound, asm.Word),
-		asm.And.Imm(r1, c.lastPlace()), asm.LSh.Imm(r1, 3), asm.Add.Reg(r1, r7),
-		load(r0, r1, c.paths()))
+	b.Emit(storeN(r7, callsFound, r1, asm.Word), loadN(r1, r7, callsFound, asm.Word))
+	b.numberAt(c, r1)
+	b.Emit(load(r0, r1, c.paths()))
 	b.Place(around)
 
 	at := b.Alloc(c.PathSize())
 	b.Emit(toStack(at, r0))
 	b.zero(r10, at+8, c.PathSize()-8)
-	name := b.site.bound(*c.Path)
-	if arguments := name.Arguments(); !slices.ContainsFunc(arguments,
-		func(i int) bool { return i >= len(b.Args) || !b.Readable(i) }) {
+	if name := b.site.bound(*c.Path); b.site.canRead(name) {
 		unread := b.Label()
 		b.apart(func() {
-			b.together(arguments, func() { b.load(unread, arguments...) })
+			b.together(name.Arguments(), func() { b.load(unread, name.Arguments()...) })
 			b.keyText(&name, r10, at+8, unread)
 		})
 		b.Place(unread)
@@ -159,13 +160,13 @@ func (b *builder) namePath(c *call) {
 			asm.RSh.Imm(r2, 29), asm.Xor.Reg(r1, r2))
 	}
 	b.Emit(asm.Or.Imm(r1, PathUnknown+1), toStack(c.path, r1))
-	missing, known, full := b.Label(), b.Label(), b.Label()
-	b.LookUp(c.Paths, c.path, missing)
-	b.Place(known)
-	b.Aside(missing, known, func() {
+	known, full := b.Label(), b.Label()
+	b.Element(c.Paths, c.path)
+	b.Rarely(asm.JEq, r0, 0, r1, func() {
 		update(b.Assembler, asm.LoadMapPtr(r1, c.Paths), c.path, at, updateNoExist)
 		b.LookUp(c.Paths, c.path, full)
 	})
+	b.Place(known)
 	b.Aside(full, known, func() { b.SetField(r10, c.path, PathUnknown, r1) })
 	b.Emit(fromStack(r1, c.key+16), asm.LSh.Imm(r1, 3), asm.Add.Reg(r1, r7),
 		fromStack(r2, c.path), store(r1, c.paths(), r2))
@@ -186,7 +187,7 @@ func (b *builder) unnest(c *call) {
 		b.SetField(r10, c.path, PathUnknown, r0)
 		return
 	}
-	intact, alone := b.Label(), b.Label()
+	intact := b.Label()
 	b.Emit(fromStack(r2, c.key+16), asm.LSh.Imm(r2, 3), asm.Add.Reg(r2, r7),
 		load(r3, r2, c.after(nestedInner)))
 	if c.Path != nil {
@@ -198,12 +199,12 @@ func (b *builder) unnest(c *call) {
 	b.Emit(set(r0, -1))
 	b.Place(intact)
 	b.Emit(toStack(c.own, r0), loadN(r3, r7, callsCount, asm.Word))
-	b.JumpIfImm(asm.JEq, r3, 0, r2, alone)
-	b.Emit(loadN(r2, r7, callsPushed, asm.Word), asm.Sub.Imm(r2, 1),
-		asm.And.Imm(r2, c.lastPlace()), asm.LSh.Imm(r2, 3), asm.Add.Reg(r2, r7),
-		load(r3, r2, c.after(nestedInner)), asm.Add.Reg(r3, r1),
-		store(r2, c.after(nestedInner), r3))
-	b.Place(alone)
+	b.If(asm.JNE, r3, 0, r2, func() {
+		b.Emit(loadN(r2, r7, callsPushed, asm.Word), asm.Sub.Imm(r2, 1))
+		b.numberAt(c, r2)
+		b.Emit(load(r3, r2, c.after(nestedInner)), asm.Add.Reg(r3, r1),
+			store(r2, c.after(nestedInner), r3))
+	})
 }
 
 // tear notes that calls on the stack at R7 are not inside each other, or ended
@@ -218,11 +219,10 @@ func (b *builder) tear(c *call) {
 // endForgotten notes an end while the stack at R7 is empty: if calls around the
 // others were forgotten, one of them ends.
 func (b *builder) endForgotten(c *call) {
-	none := b.Label()
 	b.Emit(load(r1, r7, c.after(nestedForgotten)))
-	b.JumpIfImm(asm.JEq, r1, 0, r2, none)
-	b.Emit(asm.Sub.Imm(r1, 1), store(r7, c.after(nestedForgotten), r1))
-	b.Place(none)
+	b.If(asm.JNE, r1, 0, r2, func() {
+		b.Emit(asm.Sub.Imm(r1, 1), store(r7, c.after(nestedForgotten), r1))
+	})
 }
 
 // ownTime sets R9 to the own time of the call that ends, and goes to unknown if

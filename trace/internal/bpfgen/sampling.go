@@ -115,25 +115,21 @@ func (b *builder) sample(s *Sampling, leave argcode.Label) *sampled {
 // sets the mean of the gaps: the hits in the time between two events, and a
 // sixteenth more.
 func (b *builder) countForMean(s *Sampling) {
-	same := b.Label()
 	between, _ := s.spacing()
 	b.Emit(load(r1, r9, stateBegan), mov(r2, r0), asm.Sub.Reg(r2, r1))
-	b.JumpIfImm(asm.JLT, r2, uint64(samplingWindow), r1, same)
-	b.Emit(store(r9, stateBegan, r0), load(r1, r9, stateHits), asm.Mul.Imm(r1, int32(between)),
-		asm.Div.Reg(r1, r2), mov(r2, r1), asm.RSh.Imm(r2, 4), asm.Add.Reg(r1, r2),
-		store(r9, stateMean, r1), set(r1, 0), store(r9, stateHits, r1))
-	b.Place(same)
+	b.If(asm.JGE, r2, uint64(samplingWindow), r1, func() {
+		b.Emit(store(r9, stateBegan, r0), load(r1, r9, stateHits), asm.Mul.Imm(r1, int32(between)),
+			asm.Div.Reg(r1, r2), mov(r2, r1), asm.RSh.Imm(r2, 4), asm.Add.Reg(r1, r2),
+			store(r9, stateMean, r1), set(r1, 0), store(r9, stateHits, r1))
+	})
 	b.Increment(r9, stateHits)
 }
 
 // take gives the event in R7, for which there was room, its weight, and chooses
 // the next gap. A hit that found no room is part of the weight of the next one.
 func (b *builder) take(s *Sampling, at *sampled, weight int) {
-	known := b.Label()
 	b.Emit(fromStack(r2, at.waiting), load(r1, r2, 0))
-	b.JumpIfImm(asm.JSGE, r1, 1, r3, known)
-	b.Emit(set(r1, 1))
-	b.Place(known)
+	b.If(asm.JSLT, r1, 1, r3, func() { b.Emit(set(r1, 1)) })
 	b.Emit(store(r7, weight, r1), mov(r3, r1), asm.Neg.Imm(r3, 0),
 		asm.AddAtomic.Mem(r2, r3, asm.DWord, 0), fromStack(r9, at.state),
 		asm.Sub.Imm(r1, 1), asm.AddAtomic.Mem(r9, r1, asm.DWord, stateStood),
@@ -151,11 +147,8 @@ func (b *builder) take(s *Sampling, at *sampled, weight int) {
 	// From 1 to 2 * mean - 1.
 	b.Call(asm.FnGetPrandomU32)
 	if s.Rate > 0 {
-		known := b.Label()
 		b.Emit(load(r1, r9, stateMean))
-		b.JumpIfImm(asm.JNE, r1, 0, r2, known)
-		b.Emit(set(r1, 1))
-		b.Place(known)
+		b.If(asm.JEq, r1, 0, r2, func() { b.Emit(set(r1, 1)) })
 		b.Emit(asm.LSh.Imm(r1, 1), asm.Sub.Imm(r1, 1))
 	} else {
 		b.Set(r1, 2*uint64(s.Every)-1)
@@ -210,11 +203,9 @@ func (b *builder) share(e *Events, size int, full argcode.Label) {
 	if e.Share == nil {
 		return
 	}
-	scarce, enough := b.Label(), b.Label()
+	enough := b.Label()
 	b.Call(asm.FnRingbufQuery, argcode.Map(e.Ring), ringAvailable)
-	b.JumpIfImm(asm.JGE, r0, uint64(e.RingSize/4*3), r1, scarce)
-	b.Place(enough)
-	b.Aside(scarce, enough, func() {
+	b.Rarely(asm.JGE, r0, uint64(e.RingSize/4*3), r1, func() {
 		b.owner(e.Share, enough)
 		b.Emit(mov(r7, r0))
 		b.Call(asm.FnKtimeGetNs)
@@ -228,17 +219,17 @@ func (b *builder) share(e *Events, size int, full argcode.Label) {
 		b.JumpIfImm(asm.JGE, r1, uint64(e.RingSize/sharePart), r2, full)
 		b.Emit(set(r1, int32(size+ringHeader)), asm.AddAtomic.Mem(r7, r1, asm.DWord, ownerBytes))
 	})
+	b.Place(enough)
 }
 
 // ownerID sets R0 to the owner of this hit.
 func (b *builder) ownerID() {
-	known := b.Label()
 	b.Call(asm.FnGetCurrentCgroupId)
-	b.JumpIfImm(asm.JGT, r0, rootCgroup, r1, known)
-	b.Call(asm.FnGetCurrentUidGid)
-	b.Emit(asm.LSh.Imm(r0, 32), asm.RSh.Imm(r0, 32), asm.LoadImm(r1, -1<<63, asm.DWord),
-		asm.Or.Reg(r0, r1))
-	b.Place(known)
+	b.If(asm.JLE, r0, rootCgroup, r1, func() {
+		b.Call(asm.FnGetCurrentUidGid)
+		b.Emit(asm.LSh.Imm(r0, 32), asm.RSh.Imm(r0, 32), asm.LoadImm(r1, -1<<63, asm.DWord),
+			asm.Or.Reg(r0, r1))
+	})
 }
 
 // owner sets R0 to the state of this hit's owner, or goes to none if there is

@@ -189,22 +189,21 @@ func (b *builder) hit() (something bool) {
 	outside := b.Label()
 	if b.plan.Family != 0 {
 		process := b.Temporary(8)
-		b.Call(asm.FnGetCurrentPidTgid)
-		b.Emit(asm.RSh.Imm(r0, 32), storeN(r10, process, r0, asm.Word))
+		b.ProcessTo(process)
 		b.LookUp(b.plan.Family, process, outside)
 	}
 	b.generation(outside)
 	// Ends come first, so that a probe can be the end of one call and the start
 	// of the next.
 	for _, l := range b.plan.Latencies {
-		if pair, _ := b.site.Pairs[l].end(); pair != 0 && b.has(b.site.doneBy(l).Done) {
+		if pair, _ := b.site.Pairs[l].end(); pair != 0 && b.site.has(b.site.doneBy(l).Done) {
 			something, b.block.Ends = true, true
 			b.apart(func() { b.end(l) })
 		}
 	}
 	b.apart(b.plain)
 	for _, l := range b.plan.Latencies {
-		if pair := b.site.Pairs[l].Start; pair != 0 && b.has(b.site.startBy(l).Start) {
+		if pair := b.site.Pairs[l].Start; pair != 0 && b.site.has(b.site.startBy(l).Start) {
 			something, b.block.Starts = true, true
 			b.apart(func() { b.start(l, pair) })
 		}
@@ -234,7 +233,7 @@ func (b *builder) plain() {
 
 // end emits the work of the end of a call.
 func (b *builder) end(l *Latency) {
-	if !b.readable(b.site.doneBy(l).Done) {
+	if !b.site.canRead(b.site.doneBy(l).Done) {
 		b.count(CounterUnreadable)
 		return
 	}
@@ -348,19 +347,12 @@ func (b *builder) lost(c Counter, number asm.Instruction) {
 		return
 	}
 	over, done := b.Label(), b.Label()
-	site, at := b.Temporary(4), 0
-	switch c {
-	case CounterReplaced:
-		at = 8
-	case CounterLeft:
-		at = 16
-	case CounterOverlapped:
-		at = 24
-	}
+	site := b.Temporary(4)
+	at := map[Counter]int16{CounterReplaced: 8, CounterLeft: 16, CounterOverlapped: 24}[c]
 	b.siteID(r1)
 	b.Emit(storeN(r10, site, r1, asm.Word))
 	b.LookUp(b.plan.Lost, site, over)
-	b.Emit(number, asm.AddAtomic.Mem(r0, r1, asm.DWord, int16(at)))
+	b.Emit(number, asm.AddAtomic.Mem(r0, r1, asm.DWord, at))
 	b.Place(done)
 	b.Aside(over, done, func() { b.addTo(c, number) })
 }
@@ -397,6 +389,18 @@ func (s *Site) bound(t expr.Term) expr.Term {
 		t.HasLength, t.Length = true, s.Lengths[t.Index]
 	}
 	return t
+}
+
+// has reports whether the site has the arguments that a term needs, and canRead
+// whether they can be read there, too.
+func (s *Site) has(t expr.Term) bool {
+	t = s.bound(t)
+	return !slices.ContainsFunc(t.Arguments(), func(i int) bool { return i >= len(s.Args) })
+}
+
+func (s *Site) canRead(t expr.Term) bool {
+	t = s.bound(t)
+	return !slices.ContainsFunc(t.Arguments(), func(i int) bool { return !s.readable(i) })
 }
 
 // probe returns the site's name for messages.

@@ -107,12 +107,11 @@ func (p *Plan) AddStart(s *Starts, l *Latency, site *Site) {
 		s.values = make([]bool, len(l.Values))
 	}
 	for i := range l.Values {
-		t := site.bound(l.Values[i].Term)
-		if slices.ContainsFunc(t.Arguments(), func(i int) bool { return i >= len(site.Args) }) {
-			s.missing = cmp.Or(s.missing, site.lacks(l.Values[i].Term))
-			continue
+		if t := l.Values[i].Term; site.has(t) {
+			s.values[i] = true
+		} else {
+			s.missing = cmp.Or(s.missing, site.lacks(t))
 		}
-		s.values[i] = true
 	}
 }
 
@@ -237,17 +236,16 @@ func (b *builder) keep(c *call) {
 // keepValue stores a value of the start after R7.
 func (b *builder) keepValue(v *StartValue) {
 	at, t := v.offset, b.site.bound(v.Term)
-	arguments := t.Arguments()
-	if slices.ContainsFunc(arguments, func(i int) bool { return i >= len(b.Args) }) {
+	if !b.site.has(t) {
 		b.SetField(r7, at, startMissing, r1)
 		return
 	}
 	b.SetField(r7, at, startUnreadable, r1)
-	if slices.ContainsFunc(arguments, func(i int) bool { return !b.Readable(i) }) {
+	if !b.site.canRead(t) {
 		return
 	}
 	unread := b.Label()
-	b.together(arguments, func() { b.load(unread, arguments...) })
+	b.together(t.Arguments(), func() { b.load(unread, t.Arguments()...) })
 	kept := ClassUnsigned
 	if t.Source == expr.String {
 		b.keyText(&t, r7, at+8, unread)
