@@ -219,7 +219,7 @@ func (s *Symbolizer) closeWhenRead(p *process, f *file) {
 func (s *Symbolizer) function(
 	ctx context.Context, p *process, f *file, offset uint64, isReturn bool,
 ) (name string, start uint64, ok bool) {
-	s.readFunctions(ctx, p, f)
+	s.awaitTables(ctx, p, f, true, false)
 	s.readFetched(ctx, p, f)
 	segment := f.segment(offset)
 	if f.functions == nil || segment == nil {
@@ -229,7 +229,7 @@ func (s *Symbolizer) function(
 	function, ok := f.functions.At(address)
 	if !ok && isReturn {
 		if function, ok = f.functions.At(address + 1); ok {
-			s.readFrames(ctx, p, f)
+			s.awaitTables(ctx, p, f, false, true)
 			ok = f.frames != nil && function.Address == address+1 && f.frames.IsSignal(address)
 		}
 	}
@@ -246,25 +246,20 @@ func (f *file) segment(offset uint64) *elffile.Segment {
 	return nil
 }
 
-// readFunctions reads the symbol tables of a file, and of its separate debug
-// file if that is installed. It does so once.
-func (s *Symbolizer) readFunctions(ctx context.Context, p *process, f *file) {
-	for n := 0; n < 2 && f.functions == nil && ctx.Err() == nil; n++ {
-		if s.read(p, f, true, false); p == nil || f.reading == nil {
+// awaitTables reads tables of a file, once, and waits for them: the symbol tables of
+// the file and of its separate debug file if that is installed, or the call
+// frame information.
+func (s *Symbolizer) awaitTables(ctx context.Context, p *process, f *file, functions, frames bool) {
+	for n := 0; n < 2 && f.lacks(functions, frames) && ctx.Err() == nil; n++ {
+		if s.read(p, f, functions, frames); p == nil || f.reading == nil {
 			return
 		}
 		s.await(ctx, p.owner, f.reading)
 	}
 }
 
-// readFrames reads the call frame information of a file, once.
-func (s *Symbolizer) readFrames(ctx context.Context, p *process, f *file) {
-	for n := 0; n < 2 && !f.hasRead && ctx.Err() == nil; n++ {
-		if s.read(p, f, false, true); p == nil || f.reading == nil {
-			return
-		}
-		s.await(ctx, p.owner, f.reading)
-	}
+func (f *file) lacks(functions, frames bool) bool {
+	return functions && f.functions == nil || frames && !f.hasRead
 }
 
 // tables are what a reading found. It has no lock.
@@ -297,12 +292,9 @@ func (s *Symbolizer) read(p *process, f *file, functions, frames bool) {
 	}
 	whole := tableTime + time.Duration(bytes+f.elf.MiniDebugBytes())*tableTimePerByte
 	limit, room, of, lines := min(whole, allowed), p.bytes.left-bytes, f.elf, f.lineFiles(s.Lines)
-	f.reading = s.readers.start(p.owner, func(r *reading) {
-		got := ask(r, &s.unanswered, limit, func(late func() error) *tables {
-			return s.readTables(of, late, functions, frames, room, lines)
-		})
-		s.mutex.Lock()
-		defer s.unlock()
+	f.reading = ask(s, p.owner, limit, func(late func() error) *tables {
+		return readTables(of, late, functions, frames, room, lines)
+	}, func(_ *reading, got *tables) {
 		f.reading = nil
 		switch {
 		case got == nil: // its file system does not answer
@@ -354,7 +346,7 @@ func (s *Symbolizer) dropTables(f *file) {
 }
 
 // readTables reads tables of a file. room is for the bytes of other files.
-func (s *Symbolizer) readTables(of *debuginfo.File, late func() error, functions, frames bool,
+func readTables(of *debuginfo.File, late func() error, functions, frames bool,
 	room int, lines func(debug *debuginfo.File) *lineFile,
 ) *tables {
 	t := &tables{functions: new(debuginfo.Functions)}
@@ -368,7 +360,7 @@ func (s *Symbolizer) readTables(of *debuginfo.File, late func() error, functions
 		t.readDebug(of, file, late, room, lines)
 	}
 	if frames {
-		t.frames, _ = s.unwinder.Read(file.File) // nil also if they are malformed
+		t.frames, _ = unwind.Read(file.File) // nil also if they are malformed
 	}
 	t.isLate = late() != nil
 	return t
@@ -415,11 +407,9 @@ func (s *Symbolizer) readFetched(ctx context.Context, p *process, f *file) {
 		return
 	}
 	if f.reading == nil {
-		path, done := s.DebugFile(p.owner, f.buildID)
-		if !done {
-			return
+		if path, done := s.DebugFile(p.owner, f.buildID); done {
+			s.readFetchedFile(p, f, path)
 		}
-		s.readFetchedFile(p, f, path)
 	}
 	if f.reading != nil {
 		s.await(ctx, p.owner, f.reading)
@@ -436,29 +426,26 @@ func (s *Symbolizer) readFetchedFile(p *process, f *file, path string) {
 		return
 	}
 	room, image, buildID, lines := p.bytes.left, f.image, f.buildID, f.lineFiles(s.Lines)
-	f.reading = s.readers.start(p.owner, func(r *reading) {
-		got := ask(r, &s.unanswered, limit, func(late func() error) *tables {
-			got := &tables{functions: new(debuginfo.Functions)}
-			debug, err := image.FindDebugFile(path)
-			if err != nil {
-				return got
-			}
-			defer debug.Close()
-			// FindDebugFile compares no build IDs if the image is closed.
-			if id, _ := debug.BuildID(); id == buildID {
-				got.lines = lines(debug)
-				got.addDebug(debug, late, room)
-			}
+	f.reading = ask(s, p.owner, limit, func(late func() error) *tables {
+		got := &tables{functions: new(debuginfo.Functions)}
+		debug, err := image.FindDebugFile(path)
+		if err != nil {
 			return got
-		})
-		s.mutex.Lock()
-		defer s.unlock()
+		}
+		defer debug.Close()
+		// FindDebugFile compares no build IDs if the image is closed.
+		if id, _ := debug.BuildID(); id == buildID {
+			got.lines = lines(debug)
+			got.addDebug(debug, late, room)
+		}
+		return got
+	}, func(_ *reading, got *tables) {
 		f.reading = nil
-		if got == nil || f.image == nil { // it was dropped meanwhile
-			f.image = nil
+		isDropped := f.image == nil // meanwhile
+		f.image = nil
+		if got == nil || isDropped {
 			return
 		}
-		f.image = nil
 		p.bytes.take(got.bytes)
 		if f.lines == nil {
 			f.lines = got.lines

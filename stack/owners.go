@@ -211,23 +211,29 @@ func (r *readers) close() {
 
 var errLate = elffile.TooLarge(errors.New("tables that take too long to read"))
 
-// ask makes a call that may never return: then its answer is nil. The call
-// gives up when late says so: when it has used a processor for the limit.
-func ask[T any](
-	r *reading, u *deadline.Unanswered, limit time.Duration, call func(late func() error) *T,
-) *T {
-	return deadline.Answer(u, r.owner, deadline.Names, func() *T {
-		began := deadline.ProcessorTime()
-		late := func() error {
-			used := deadline.ProcessorTime() - began
-			r.used.Store(int64(used))
-			if used > limit {
-				return errLate
+// ask makes a call in the background that may never return: then its answer is
+// nil. The call gives up when late says so: when it has used a processor for the
+// limit. done is called with the answer, under the lock.
+func ask[T any](s *Symbolizer, owner string, limit time.Duration,
+	call func(late func() error) *T, done func(r *reading, answer *T),
+) *reading {
+	return s.readers.start(owner, func(r *reading) {
+		answer := deadline.Answer(&s.unanswered, owner, deadline.Names, func() *T {
+			began := deadline.ProcessorTime()
+			late := func() error {
+				used := deadline.ProcessorTime() - began
+				r.used.Store(int64(used))
+				if used > limit {
+					return errLate
+				}
+				return nil
 			}
-			return nil
-		}
-		defer late()
-		return call(late)
+			defer late()
+			return call(late)
+		})
+		s.mutex.Lock()
+		defer s.unlock()
+		done(r, answer)
 	})
 }
 

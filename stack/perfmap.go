@@ -76,11 +76,9 @@ func (s *Symbolizer) made(
 func (s *Symbolizer) startPerfMap(p *process) {
 	before, room, pid := p.made, p.bytes.left, p.PID
 	limit := min(s.readers.allowed(p.owner), tableTime+maxPerfMap*tableTimePerByte)
-	p.reading = s.readers.start(p.owner, func(r *reading) {
-		made := ask(r, &s.unanswered, limit,
-			func(late func() error) *perfMap { return s.readPerfMap(pid, before, room, late) })
-		s.mutex.Lock()
-		defer s.unlock()
+	p.reading = ask(s, p.owner, limit, func(late func() error) *perfMap {
+		return s.readPerfMap(pid, before, room, late)
+	}, func(r *reading, made *perfMap) {
 		p.reading = nil
 		p.reads.done(time.Duration(r.used.Load()), 0)
 		if made != nil {

@@ -16,7 +16,6 @@ import (
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
-	"github.com/gousdt/gousdt/internal/unwind"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -51,7 +50,6 @@ type Symbolizer struct {
 	unnamed   int                   // processes, see process.onlyRecorded
 	files     files
 	memory    memory // of the tables of files, their lines, and code made at run time
-	unwinder  *unwind.Unwinder
 	counts    Counts
 
 	scanned deadline.Owners // time of processors
@@ -129,7 +127,6 @@ func NewSymbolizer(fs proc.FS) *Symbolizer {
 		processes: make(map[int]*process),
 		busy:      make(map[int]chan struct{}),
 		files:     files{known: make(map[procwatch.Version]*file)},
-		unwinder:  new(unwind.Unwinder),
 	}
 	return s
 }
@@ -360,7 +357,7 @@ const (
 	maxDepth = 512
 
 	// maxStackSteps bounds the work to unwind a stack, in steps of some
-	// nanoseconds, see [unwind.Unwinder.Work]. A hundred functions take some
+	// nanoseconds, see [unwind.Table]. A hundred functions take some
 	// 10,000 steps when they are first seen, and 500 afterwards.
 	maxStackSteps = 1 << 18
 

@@ -32,12 +32,13 @@ func (s *Symbolizer) Unwind(
 	pc := registers[len(registers)-1]
 	state := unwind.State{PC: pc}
 	copy(state.Registers[:], registers[:len(registers)-1])
+	stackPointer, framePointer := unwind.Pointers(s.machine)
 	w := &walk{
 		Symbolizer: s, ctx: ctx, pid: pid, state: state, left: maxStackSteps,
-		memory: unwind.Memory{Address: state.Registers[unwind.StackPointer(s.machine)], Bytes: memory},
+		memory: unwind.Memory{Address: state.Registers[stackPointer], Bytes: memory},
 	}
 	trail := unwind.TrailOf(ctx)
-	trail.Begin(&w.state, unwind.StackPointer(s.machine), unwind.FramePointer(s.machine))
+	trail.Begin(&w.state, stackPointer, framePointer)
 	w.state.Trail = trail
 	s.mapping(pid, pc) // scans the process if it is not known
 	s.begin(pid)
@@ -73,7 +74,7 @@ type walk struct {
 	pid    int
 	state  unwind.State
 	memory unwind.Memory
-	left   int  // see unwind.Unwinder.Work
+	left   int  // see unwind.Table.Work
 	isCut  bool // it ended at a limit
 }
 
@@ -85,16 +86,16 @@ func (w *walk) step() bool {
 			return false // such as i386 on x86-64: the words on the stack have another size
 		}
 		// The process is known, since it has the mapping.
-		w.readFrames(w.ctx, w.processes[w.pid], at.file)
+		w.awaitTables(w.ctx, w.processes[w.pid], at.file, false, true)
 		if !at.hasRead {
 			w.state.Trail.Lose() // there will be more to see
 		}
 		segment := at.segment(w.state.Executes() - at.Start + at.Offset)
 		if at.frames != nil && segment != nil {
 			moved := at.Start - at.Offset + segment.Offset - segment.Address
-			w.unwinder.Work = w.left // readFrames releases the lock
+			at.frames.Work = w.left
 			err := at.frames.Step(&w.state, moved, w.memory)
-			w.left = w.unwinder.Work
+			w.left = at.frames.Work
 			if kept := at.frames.Kept(); kept != at.rows.bytes {
 				w.hold(&at.rows, at.owner, kept, at.frames.Forget)
 			}

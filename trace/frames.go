@@ -130,7 +130,7 @@ func functionsOf(sel *usdt.Selection) *functions {
 	}
 	var err error
 	if f.file, err = elffile.New(open); err == nil {
-		f.table, _ = new(unwind.Unwinder).Read(f.file) // nil also if they are malformed
+		f.table, _ = unwind.Read(f.file) // nil also if they are malformed
 	}
 	return f
 }

@@ -233,7 +233,7 @@ func lacksFramePointers(path string, sites []*trace.Site) (known bool) {
 		return false // it may be of another mount namespace
 	}
 	defer file.Close()
-	table, err := new(unwind.Unwinder).Read(file)
+	table, err := unwind.Read(file)
 	if err != nil {
 		return false
 	}

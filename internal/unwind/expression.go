@@ -32,7 +32,7 @@ func (t *Table) evaluate(expression code, s *State, m Memory, operands ...uint64
 	bytes := t.frames.bytes[expression.start:expression.end]
 	e := &evaluation{cursor: t.cursor(bytes, 0), state: *s, memory: m, operands: operands}
 	for n := 0; !e.Done(); n++ {
-		if !t.unwinder.spend(1) {
+		if !t.spend(1) {
 			return 0, ErrWork
 		}
 		at := e.At
@@ -80,21 +80,13 @@ func truth(is bool) uint64 {
 // operations are the other operations, but for those that name a constant or a
 // register in their codes, indexed by their codes.
 var operations = [...]func(e *evaluation){
-	0x06: func(e *evaluation) { e.dereference(8) },      // DW_OP_deref
-	0x08: func(e *evaluation) { e.push(e.Unsigned(1)) }, // DW_OP_const1u
-	0x09: func(e *evaluation) { e.push(e.Signed(1)) },   // DW_OP_const1s
-	0x0a: func(e *evaluation) { e.push(e.Unsigned(2)) },
-	0x0b: func(e *evaluation) { e.push(e.Signed(2)) },
-	0x0c: func(e *evaluation) { e.push(e.Unsigned(4)) },
-	0x0d: func(e *evaluation) { e.push(e.Signed(4)) },
-	0x0e: func(e *evaluation) { e.push(e.Unsigned(8)) },
-	0x0f: func(e *evaluation) { e.push(e.Signed(8)) },
+	0x06: func(e *evaluation) { e.dereference(8) },                                // DW_OP_deref
 	0x10: func(e *evaluation) { e.push(e.ULEB()) },                                // DW_OP_constu
 	0x11: func(e *evaluation) { e.push(uint64(e.SLEB())) },                        // DW_OP_consts
-	0x12: func(e *evaluation) { e.pick(0) },                                       // DW_OP_dup
+	0x12: func(e *evaluation) { e.push(e.operand(0)) },                            // DW_OP_dup
 	0x13: func(e *evaluation) { e.pop() },                                         // DW_OP_drop
-	0x14: func(e *evaluation) { e.pick(1) },                                       // DW_OP_over
-	0x15: func(e *evaluation) { e.pick(int(e.Uint8())) },                          // DW_OP_pick
+	0x14: func(e *evaluation) { e.push(e.operand(1)) },                            // DW_OP_over
+	0x15: func(e *evaluation) { e.push(e.operand(int(e.Uint8()))) },               // DW_OP_pick
 	0x16: func(e *evaluation) { e.push(e.remove(1)) },                             // DW_OP_swap
 	0x17: (*evaluation).rotate,                                                    // DW_OP_rot
 	0x19: func(e *evaluation) { v := int64(e.pop()); e.push(uint64(max(v, -v))) }, // DW_OP_abs
@@ -114,6 +106,10 @@ func (e *evaluation) execute(op uint8) bool {
 	switch {
 	case int(op) < len(operations) && operations[op] != nil:
 		operations[op](e)
+	case op >= 0x08 && op <= 0x0f && op%2 == 0: // DW_OP_const1u, 2u, 4u and 8u
+		e.push(e.Unsigned(1 << (op / 2 % 4)))
+	case op >= 0x08 && op <= 0x0f: // DW_OP_const1s, 2s, 4s and 8s
+		e.push(e.Signed(1 << (op / 2 % 4)))
 	case op >= 0x30 && op <= 0x4f: // DW_OP_lit0 to lit31
 		e.push(uint64(op - 0x30))
 	case op >= 0x70 && op <= 0x8f: // DW_OP_breg0 to breg31
@@ -170,23 +166,21 @@ func (e *evaluation) pop() uint64 { return e.remove(0) }
 
 // remove removes the operand that has some others above it.
 func (e *evaluation) remove(above int) uint64 {
+	value := e.operand(above)
+	if i := len(e.operands) - 1 - above; i >= 0 {
+		e.operands = slices.Delete(e.operands, i, i+1)
+	}
+	return value
+}
+
+// operand returns the operand that has some others above it.
+func (e *evaluation) operand(above int) uint64 {
 	i := len(e.operands) - 1 - above
 	if i < 0 {
 		e.err = errMalformed
 		return 0
 	}
-	value := e.operands[i]
-	e.operands = slices.Delete(e.operands, i, i+1)
-	return value
-}
-
-func (e *evaluation) pick(above int) {
-	i := len(e.operands) - 1 - above
-	if i < 0 {
-		e.err = errMalformed
-		return
-	}
-	e.push(e.operands[i])
+	return e.operands[i]
 }
 
 // pushRegister pushes the value of a register plus the offset that follows.

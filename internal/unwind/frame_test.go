@@ -137,7 +137,7 @@ func checkFrames(t *testing.T, path, printed string) (parts int) {
 	file, err := elffile.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
-	table, err := new(Unwinder).Read(file)
+	table, err := Read(file)
 	qt.Assert(t, qt.IsNil(err))
 	saved := make(map[string]uint64) // of functions whose frames are saved
 	for line := range strings.Lines(printed) {

@@ -255,14 +255,12 @@ func (t *Trail) Begin(s *State, stackPointer, framePointer int) {
 	t.IsLost = t.IsLost || t.start%8 != 0
 }
 
-func (t *Trail) lose() {
+// Lose says that the walk depends on more than the stack.
+func (t *Trail) Lose() {
 	if t != nil {
 		t.IsLost = true
 	}
 }
-
-// Lose says that the walk depends on more than the stack.
-func (t *Trail) Lose() { t.lose() }
 
 // depend adds a word. value is what it is, as it is to be compared.
 func (t *Trail) depend(from source, value uint64, fromStack bool) {

@@ -86,7 +86,7 @@ func compareRows(t *testing.T, readelf, path string) int {
 	file, err := elffile.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
-	table, err := newUnwinder().Read(file)
+	table, err := readTable(file)
 	qt.Assert(t, qt.IsNil(err))
 	byHeader := table.index
 	qt.Assert(t, qt.IsTrue(len(byHeader) > 100))

@@ -96,7 +96,7 @@ func (i *interpreter) execute(instructions code) error {
 		if op == rememberState || op == restoreState {
 			work = workOfState
 		}
-		if !i.unwinder.spend(work) {
+		if !i.spend(work) {
 			return ErrWork
 		}
 		if known := i.instruction(&c, op); c.Short || !known {

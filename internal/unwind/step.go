@@ -86,7 +86,7 @@ func (t *Table) Step(state *State, bias uint64, m Memory) (err error) {
 	}
 	defer func() {
 		if err != nil && !errors.Is(err, ErrOutermost) {
-			state.Trail.lose() // such as at the end of the copy
+			state.Trail.Lose() // such as at the end of the copy
 		}
 	}()
 	callee := *state
@@ -101,7 +101,7 @@ func (t *Table) Step(state *State, bias uint64, m Memory) (err error) {
 	caller := *s
 	caller.set(t.stackPointer, frame-t.belowFrame, true)
 	sources := s.Trail.sources(t.machine)
-	if !t.unwinder.spend(len(r.rules)) {
+	if !t.spend(len(r.rules)) {
 		return ErrWork
 	}
 	for i := range r.rules {
@@ -137,7 +137,7 @@ func (t *Table) Step(state *State, bias uint64, m Memory) (err error) {
 // rules are relative.
 func (t *Table) canonicalFrame(r *row, s *State, m Memory) (uint64, error) {
 	if r.frame.kind == isExpression {
-		s.Trail.lose()
+		s.Trail.Lose()
 		return t.evaluate(r.frame.expression, s, m)
 	}
 	value, ok := s.register(uint64(r.frame.register))
@@ -191,18 +191,10 @@ func StepByFramePointer(kernel elf.Machine, order binary.ByteOrder, s *State, m 
 		s.Trail.useZero(t.framePointer)
 		return false
 	}
-	if !ok || frame%8 != 0 || frame < s.Registers[t.stackPointer] {
-		s.Trail.lose()
-		return false
-	}
-	saved, ok := m.read(order, frame+uint64(t.savedFrame), 8)
-	if !ok {
-		s.Trail.lose()
-		return false
-	}
-	returns, ok := m.read(order, frame+uint64(t.savedReturn), 8)
-	if !ok {
-		s.Trail.lose()
+	saved, hasSaved := m.read(order, frame+uint64(t.savedFrame), 8)
+	returns, hasReturn := m.read(order, frame+uint64(t.savedReturn), 8)
+	if !ok || frame%8 != 0 || frame < s.Registers[t.stackPointer] || !hasSaved || !hasReturn {
+		s.Trail.Lose()
 		return false
 	}
 	s.Trail.followFrame(t, frame, returns)
@@ -292,7 +284,7 @@ func (t *Table) Frame(address uint64) (Frame, error) {
 
 // answer is row for a single question, with work of its own.
 func (t *Table) answer(address uint64) (*row, error) {
-	t.unwinder.Work = max(t.unwinder.Work, 1<<16)
+	t.Work = max(t.Work, 1<<16)
 	return t.row(address)
 }
 
@@ -347,30 +339,13 @@ var machines = map[elf.Machine]*machine{
 	},
 }
 
-// StackPointer returns the number of a machine's stack pointer, 0 if the
-// machine is not known.
-func StackPointer(of elf.Machine) int {
+// Pointers returns the numbers of a machine's stack pointer and frame pointer, 0
+// if the machine is not known.
+func Pointers(of elf.Machine) (stackPointer, framePointer int) {
 	if m := machines[of]; m != nil {
-		return m.stackPointer
+		return m.stackPointer, m.framePointer
 	}
-	return 0
-}
-
-// FramePointer returns the number of a machine's frame pointer, likewise.
-func FramePointer(of elf.Machine) int {
-	if m := machines[of]; m != nil {
-		return m.framePointer
-	}
-	return 0
-}
-
-// Unwinder bounds the work that the tables of many files cause. Only Read is
-// safe for concurrent use.
-type Unwinder struct {
-	// Work is the work that may still be done, in steps of some nanoseconds. An
-	// instruction, or an operation of an expression, is one step. Step fails
-	// with ErrWork when nothing is left.
-	Work int
+	return 0, 0
 }
 
 const (
@@ -387,19 +362,19 @@ const (
 )
 
 // spend takes steps from Work, and reports whether there were enough.
-func (u *Unwinder) spend(steps int) bool {
-	if u.Work < steps {
-		u.Work = 0
+func (t *Table) spend(steps int) bool {
+	if t.Work < steps {
+		t.Work = 0
 		return false
 	}
-	u.Work -= steps
+	t.Work -= steps
 	return true
 }
 
 // row returns the rules to find the caller of the instruction at an address in
 // the file.
 func (t *Table) row(address uint64) (*row, error) {
-	if !t.unwinder.spend(1) {
+	if !t.spend(1) {
 		return nil, ErrWork
 	}
 	if r, ok := t.rows[address]; ok {
@@ -425,7 +400,7 @@ func (t *Table) row(address uint64) (*row, error) {
 }
 
 func (t *Table) newRow(address uint64) (*row, error) {
-	if !t.unwinder.spend(workOfRow) {
+	if !t.spend(workOfRow) {
 		return nil, ErrWork
 	}
 	at, ok := t.lookup(address)

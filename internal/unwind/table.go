@@ -8,7 +8,7 @@
 //
 // A [Table] has the call frame information of one file. [Table.Step] changes
 // the state in a function into the state in its caller, and keeps what it found
-// for the addresses that were looked up. An [Unwinder] bounds the work.
+// for the addresses that were looked up. Table.Work bounds the work.
 //
 // Files are untrusted. Whatever a file contains, this package does not panic,
 // loop without end, or allocate memory by a number that the file gives. A
@@ -62,17 +62,21 @@ var (
 	// the stack outside the copy.
 	ErrMemory = errors.New("not in the copy of the stack")
 
-	// ErrWork means that Unwinder.Work does not suffice.
+	// ErrWork means that Table.Work does not suffice.
 	ErrWork = errors.New("call frame information that takes too much work")
 
 	errMalformed = errors.New("malformed call frame information")
 )
 
 // Table is the call frame information of a file. It is not safe for concurrent
-// use, nor are several tables of one Unwinder.
+// use.
 type Table struct {
+	// Work is the work that may still be done, in steps of some nanoseconds. An
+	// instruction, or an operation of an expression, is one step. Step fails
+	// with ErrWork when nothing is left.
+	Work int
+
 	*machine
-	unwinder *Unwinder
 	rows     map[uint64]*row // by address, nil for one without an entry
 	rowBytes int
 
@@ -96,12 +100,11 @@ type function struct {
 // Read reads the call frame information of a file. The error is ErrNoTable,
 // wraps elffile.ErrCompressed, elffile.ErrTooLarge or elffile.ErrTruncated, or
 // is one of the reader.
-func (u *Unwinder) Read(f *elffile.File) (*Table, error) {
-	m := machines[f.Machine]
-	if m == nil || !f.Words.Wide {
+func Read(f *elffile.File) (*Table, error) {
+	t := &Table{machine: machines[f.Machine], order: f.Words.Order()}
+	if t.machine == nil || !f.Words.Wide {
 		return nil, ErrNoTable
 	}
-	t := u.newTable(m, f.Words.Order())
 	if err := t.find(f); err != nil {
 		return nil, err
 	}
@@ -121,10 +124,6 @@ func Bytes(f *elffile.File) int {
 		return 2 * maxFrames // where the section ends is not known
 	}
 	return 0
-}
-
-func (u *Unwinder) newTable(m *machine, order binary.ByteOrder) *Table {
-	return &Table{machine: m, unwinder: u, order: order}
 }
 
 // Size returns how many bytes the table takes in memory, without what it keeps

@@ -51,15 +51,13 @@ func framesOf(augmentation, data, common, instructions string) []byte {
 	return append(b, 0, 0, 0, 0)
 }
 
-// newUnwinder returns an unwinder with work enough for a test.
-func newUnwinder() *Unwinder {
-	u := new(Unwinder)
-	u.Work = math.MaxInt
-	return u
+// newTable returns a table with work enough for a test.
+func newTable(of elf.Machine, order binary.ByteOrder) *Table {
+	return &Table{machine: machines[of], order: order, Work: math.MaxInt}
 }
 
 func tableOf(frames []byte) *Table {
-	t := newUnwinder().newTable(machines[elf.EM_X86_64], binary.LittleEndian)
+	t := newTable(elf.EM_X86_64, binary.LittleEndian)
 	t.frames = section{frames, framesAddress}
 	t.makeIndex(nil)
 	return t
@@ -185,7 +183,7 @@ func TestEmptyFunctions(t *testing.T) {
 		header = order.AppendUint32(header, uint32(codeAddress-headerAddress+1<<32))
 		header = order.AppendUint32(header, uint32(framesAddress-headerAddress+entry))
 	}
-	table := newUnwinder().newTable(machines[elf.EM_X86_64], order)
+	table := newTable(elf.EM_X86_64, order)
 	table.frames, table.header = section{frames, framesAddress}, section{header, headerAddress}
 	table.makeIndex(nil)
 	qt.Assert(t, qt.HasLen(table.index, 2))
@@ -220,7 +218,11 @@ func readTable(r io.ReaderAt) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newUnwinder().Read(f)
+	table, err := Read(f)
+	if err == nil {
+		table.Work = math.MaxInt
+	}
+	return table, err
 }
 
 func TestFilesThatCannotBeRead(t *testing.T) {
@@ -229,7 +231,7 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 	self, err := elffile.Open("/proc/self/exe")
 	qt.Assert(t, qt.IsNil(err))
 	defer self.Close()
-	_, err = newUnwinder().Read(self)
+	_, err = Read(self)
 	qt.Check(t, qt.ErrorIs(err, ErrNoTable))
 
 	frames := framesOf("zR", "\x00", initial, "")
@@ -340,7 +342,7 @@ func TestStackPointerOfS390(t *testing.T) {
 	for name, instructions := range map[string]string{
 		"in f0": larger + "\x09\x0f\x10", "not saved": larger, "on the stack": larger + "\x8f\x05",
 	} {
-		table := newUnwinder().newTable(machines[elf.EM_S390], binary.LittleEndian)
+		table := newTable(elf.EM_S390, binary.LittleEndian)
 		frames := framesOf("zR", "\x00", "\x0c\x0f\xa0\x01", instructions)
 		frames[4+4+1+len("zR")+1+2] = 14 // the return address is in r14
 		table.frames = section{frames, framesAddress}
@@ -405,10 +407,9 @@ func FuzzTable(f *testing.F) {
 	f.Add(framesOf("zRS", "\x00", "\x0f\x05\x77\xa0\x01\x06",
 		"\x10\x06\x03\x77\xf8\x00\x16\x03\x03\x2f\xfd\xff"), []byte{}, make([]byte, 64), true)
 	f.Fuzz(func(t *testing.T, frames, header, stack []byte, big bool) {
-		for _, m := range machines {
-			u := newUnwinder()
-			u.Work = 1 << 18
-			table := u.newTable(m, binary.LittleEndian)
+		for m := range machines {
+			table := newTable(m, binary.LittleEndian)
+			table.Work = 1 << 18
 			table.frames, table.header = section{frames, framesAddress}, section{header,
 				framesAddress - 0x1000}
 			if big {

@@ -14,11 +14,11 @@ import (
 // function.
 func spent(t *testing.T, table *Table, instruction uint64) int {
 	t.Helper()
-	before := table.unwinder.Work
+	before := table.Work
 	s := State{PC: codeAddress + instruction}
 	s.Registers[7] = stackBase
 	qt.Assert(t, qt.IsNil(table.Step(&s, 0, words(0x1234))))
-	return before - table.unwinder.Work
+	return before - table.Work
 }
 
 func TestWorkIsWhatIsExecuted(t *testing.T) {
@@ -54,16 +54,16 @@ func TestWorkIsBounded(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			table := tableOf([]byte(test.frames))
 			for _, work := range []int{0, 1, workOfRow, workOfRow + 10, workOfRow + 500} {
-				table.unwinder.Work = work
+				table.Work = work
 				s := State{PC: codeAddress}
 				s.Registers[7] = stackBase
 				before := s
 				qt.Check(t, qt.ErrorIs(table.Step(&s, 0, words(1, 2, 3)), ErrWork),
 					qt.Commentf("%d steps", work))
 				qt.Check(t, qt.Equals(s, before))
-				qt.Check(t, qt.Equals(table.unwinder.Work, 0))
+				qt.Check(t, qt.Equals(table.Work, 0))
 			}
-			table.unwinder.Work = math.MaxInt
+			table.Work = math.MaxInt
 			_, err := table.row(codeAddress)
 			qt.Check(t, qt.IsNil(err),
 				qt.Commentf("what has not been finished is not taken for damaged"))
@@ -109,14 +109,14 @@ func FuzzExpression(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, expression []byte, work uint16) {
 		table := tableOf(expression)
-		table.unwinder.Work = int(work)
+		table.Work = int(work)
 		s := &State{}
 		s.Registers[7] = stackBase
 		value, err := table.evaluate(code{0, len(expression)}, s, words(1, 2, 3), 1)
 		if err != nil && value != 0 {
 			t.Errorf("an error and %#x", value)
 		}
-		if left := table.unwinder.Work; left < 0 || left > int(work) {
+		if left := table.Work; left < 0 || left > int(work) {
 			t.Errorf("%d steps left of %d", left, work)
 		}
 	})

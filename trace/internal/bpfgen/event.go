@@ -265,7 +265,8 @@ func (b *builder) known(e *Events, done argcode.Label) {
 		b.Place(miss)
 		b.Emit(fromStack(r8, keep))
 		b.Aside(frame, have, func() {
-			b.Emit(load(r1, r6, 8*saved.General[unwind.FramePointer(b.kernel.Machine)]), toStack(key+8, r1))
+			_, pointer := unwind.Pointers(b.kernel.Machine)
+			b.Emit(load(r1, r6, 8*saved.General[pointer]), toStack(key+8, r1))
 		})
 		b.Aside(counted, done, func() {
 			b.Increment(r0, int(unsafe.Offsetof(node.Count)))
