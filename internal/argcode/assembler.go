@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package argcode generates BPF code that fetches the arguments of one site.
-// What is known of the site beforehand costs nothing at a hit: constants are
-// not fetched, registers are loaded from where the kernel saved them, and
-// arguments that lie close together in memory are read by one helper call.
-//
-// Package trace makes its programs of it.
+// Package argcode assembles BPF code, and generates what fetches the arguments of
+// one site. Package trace makes its programs of it.
 package argcode
 
 import (
@@ -262,8 +258,7 @@ func (a *Assembler) Search(
 // Element sets R0 to the element of a map whose key is on the stack, or to 0 if
 // there is none.
 func (a *Assembler) Element(fd, key int) {
-	a.AddressOf(asm.R2, asm.R10, key)
-	a.Call(asm.FnMapLookupElem, Map(fd))
+	a.Call(asm.FnMapLookupElem, Map(fd), At{asm.R10, key})
 }
 
 // LookUp is Element that goes to none if there is none.

@@ -263,15 +263,14 @@ func (b *builder) valueOfStart(a *Aggregation, key, index int, unread, missing a
 	from := b.keptAt(a.Value, unread, missing)
 	b.Emit(load(r9, r7, from))
 	for c := ClassUnsigned; c <= ClassFloat64; c++ {
-		next := b.Label()
-		b.JumpIfImm(asm.JNE, r1, uint64(startNumber+c), r2, next)
-		if c >= ClassFloat32 && a.Histogram != nil {
-			b.Jump(unread)
-		} else {
+		b.If(asm.JEq, r1, uint64(startNumber+c), r2, func() {
+			if c >= ClassFloat32 && a.Histogram != nil {
+				b.Jump(unread)
+				return
+			}
 			b.Scratch(func() { b.add(a, key, index, c, unread) })
 			b.Jump(done)
-		}
-		b.Place(next)
+		})
 	}
 	b.Place(done)
 }
@@ -289,20 +288,15 @@ func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 		b.Emit(mov(r7, r0))
 		return none
 	}
-	setMap := asm.LoadMapPtr(r1, a.Map)
+	var of any = argcode.Map(a.Map)
 	if b.generations != 0 {
 		b.bit(r1, a)
 		b.Emit(storeN(r10, fresh, r1, asm.Word))
 		b.LookUp(a.Map, fresh, none)
 		b.Emit(mov(r7, r0))
-		setMap = mov(r1, r7)
+		of = r7
 	}
-	look := func() {
-		b.AddressOf(r2, r10, key)
-		b.Emit(setMap)
-		b.Call(asm.FnMapLookupElem)
-	}
-	look()
+	b.Call(asm.FnMapLookupElem, of, onStack(key))
 	b.JumpIfImm(asm.JEq, r0, 0, r1, missing)
 	b.Place(found)
 	b.Emit(mov(r7, r0))
@@ -315,8 +309,8 @@ func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 		if a.Room != nil {
 			b.takeRoom(a.Room, owner, fresh, refused)
 		}
-		update(b.Assembler, setMap, key, fresh, updateNoExist)
-		look()
+		b.Call(asm.FnMapUpdateElem, of, onStack(key), onStack(fresh), updateNoExist)
+		b.Call(asm.FnMapLookupElem, of, onStack(key))
 		// Another processor may have made it: then the update failed and the
 		// look-up does not.
 		b.JumpIfImm(asm.JNE, r0, 0, r1, found)
@@ -341,9 +335,7 @@ func (b *builder) generation(none argcode.Label) {
 	}
 	b.generations = b.Alloc(8)
 	b.LookUpIndex(b.plan.Generations, b.generations, 0, none)
-	b.Emit(mov(r1, r0))
-	b.AddressOf(r2, r10, b.generations)
-	b.Call(asm.FnMapLookupElem)
+	b.Call(asm.FnMapLookupElem, r0, onStack(b.generations))
 	b.JumpIfImm(asm.JEq, r0, 0, r1, none)
 	b.Emit(load(r1, r0, 0), toStack(b.generations, r1))
 }

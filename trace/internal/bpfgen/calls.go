@@ -594,9 +594,7 @@ func (b *builder) lookUpOrMake(c *call, m int, full argcode.Label) {
 	b.Element(m, c.key)
 	b.Rarely(asm.JEq, r0, 0, r1, func() {
 		b.LookUpIndex(c.Zeros, c.key-8, 0, full)
-		b.Emit(mov(r3, r0))
-		b.AddressOf(r2, r10, c.key)
-		b.Call(asm.FnMapUpdateElem, argcode.Map(m), nil, nil, updateNoExist)
+		b.Call(asm.FnMapUpdateElem, argcode.Map(m), onStack(c.key), r0, updateNoExist)
 		if m == c.Starts && b.plan.Callers != 0 {
 			process, known := b.Temporary(8), b.Label()
 			b.ProcessTo(process)
@@ -999,13 +997,12 @@ func (b *builder) callAt(c *call, dst asm.Register) {
 func (b *builder) bornBefore(c *call, checked argcode.Label) {
 	birth := b.Temporary(8)
 	b.Call(asm.FnGetCurrentTask)
-	b.Emit(mov(r3, r0), asm.Add.Imm(r3, int32(c.Birth)))
-	b.CallOr(checked, asm.FnProbeReadKernel, onStack(birth), 8)
+	b.CallOr(checked, asm.FnProbeReadKernel, onStack(birth), 8, placeAt(r0, c.Birth))
 	b.Emit(fromStack(r1, birth), fromStack(r2, c.began))
 	b.JumpIf(asm.JLE, r1, r2, checked)
+	removed := int32(1)
 	if _, failed := b.site.Pairs[c.Latency].end(); failed {
-		b.forget(c, CounterReplaced, 0)
-	} else {
-		b.forget(c, CounterReplaced, 1)
+		removed = 0
 	}
+	b.forget(c, CounterReplaced, removed)
 }

@@ -25,7 +25,7 @@ import (
 // cannot be read can be treated as one that does not hold.
 type condition struct {
 	kind  conditionKind
-	parts []condition // of all and any
+	parts []condition // of all and either
 
 	// Of a comparison.
 	op          expr.Op
@@ -41,7 +41,7 @@ const (
 	never conditionKind = iota
 	always
 	all
-	any
+	either
 	compareNumbers
 	compareText // left with the text of right
 	canBeRead   // left, whatever it is
@@ -125,7 +125,7 @@ func (s *Site) resolveList(node *expr.Node, negated bool) (condition, error) {
 	c := condition{kind: all}
 	deciding, neutral := never, always
 	if (node.Op == expr.Or) != negated {
-		c.kind, deciding, neutral = any, always, never
+		c.kind, deciding, neutral = either, always, never
 	}
 	isDecided := false
 	for _, n := range node.Nodes {
@@ -366,7 +366,7 @@ func (b *builder) condition(c *condition, ifFalse argcode.Label) (otherwise map[
 			otherwise = common(otherwise, failed)
 		}
 		return otherwise
-	case any:
+	case either:
 		return b.anyOf(c.parts, ifFalse)
 	}
 	otherwise = b.load(ifFalse, c.arguments(nil)...)
@@ -487,7 +487,7 @@ func (b *builder) operand(dst asm.Register, o *operand) {
 // compareFloat compares floats as integers: the bits of positive ones are
 // ordered as the numbers are, those of negative ones the other way round.
 func (b *builder) compareFloat(c *condition, ifFalse argcode.Label) {
-	holds, number := b.Label(), b.Label()
+	holds := b.Label()
 	b.operand(r1, &c.left)
 	infinity := uint64(0x7ff) << 52
 	if c.left.class == ClassFloat32 {
@@ -500,9 +500,8 @@ func (b *builder) compareFloat(c *condition, ifFalse argcode.Label) {
 	}
 	b.Emit(mov(r2, r1), asm.LSh.Imm(r2, 1))
 	b.JumpIfImm(asm.JGT, r2, infinity<<1, r3, unordered)
-	b.JumpIfImm(asm.JNE, r2, 0, r3, number)
-	b.Emit(set(r1, 0)) // so that the two zeros are equal
-	b.Place(number)
+	// So that the two zeros are equal:
+	b.If(asm.JEq, r2, 0, r3, func() { b.Emit(set(r1, 0)) })
 	b.Emit(mov(r2, r1), asm.ArSh.Imm(r2, 63), asm.RSh.Imm(r2, 1), asm.Xor.Reg(r1, r2))
 	b.JumpIfImm(jumpUnless(c.op, ClassSigned), r1, sortable(c.left.class, c.right.value.Float),
 		r3, ifFalse)
@@ -587,9 +586,8 @@ func (b *builder) compareSized(t *expr.Term, literal []byte, differs, unreadable
 		return
 	}
 	at := b.Alloc(len(literal))
-	b.Emit(set(r2, int32(len(literal))))
 	b.raw(r3, t.Index)
-	b.CallOr(unreadable, asm.FnProbeReadUser, onStack(at))
+	b.CallOr(unreadable, asm.FnProbeReadUser, onStack(at), len(literal))
 	b.compareBytes(at, literal, differs)
 }
 

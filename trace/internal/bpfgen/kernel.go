@@ -124,17 +124,9 @@ func (b *builder) lookUpOrAdd(fd, key, value int, none argcode.Label) {
 	found := b.Label()
 	b.Element(fd, key)
 	b.JumpIfImm(asm.JNE, r0, 0, r1, found)
-	update(b.Assembler, asm.LoadMapPtr(r1, fd), key, value, updateNoExist)
+	b.Call(asm.FnMapUpdateElem, argcode.Map(fd), onStack(key), onStack(value), updateNoExist)
 	b.LookUp(fd, key, none)
 	b.Place(found)
-}
-
-// update emits an update of the map that setMap sets R1 to.
-func update(a *argcode.Assembler, setMap asm.Instruction, key, value, flags int) {
-	a.AddressOf(r2, r10, key)
-	a.AddressOf(r3, r10, value)
-	a.Emit(setMap)
-	a.Call(asm.FnMapUpdateElem, nil, nil, nil, flags)
 }
 
 // TaskSize is how many bytes of struct task_struct TaskProbe copies: about the
@@ -166,7 +158,7 @@ func ExecProbe(execs, forgotten int) asm.Instructions {
 		a.ProcessTo(process)
 		a.Call(asm.FnKtimeGetNs)
 		a.Emit(toStack(now, r0))
-		update(a, asm.LoadMapPtr(r1, execs), process, now, 0)
+		a.Call(asm.FnMapUpdateElem, argcode.Map(execs), onStack(process), onStack(now), 0)
 		a.JumpIfImm(asm.JEq, r0, 0, r1, leave)
 		a.LookUpIndex(forgotten, process, 0, leave)
 		a.Emit(fromStack(r1, now), store(r0, 0, r1))
@@ -281,7 +273,7 @@ func (p *Plan) ExitProbe(exits int, task Task) (asm.Instructions, error) {
 		a.Emit(fromStack(r1, thread), asm.RSh.Imm(r1, 32), storeN(r10, process, r1, asm.Word))
 		a.IfElement(p.Execs, process, func() { a.Emit(load(r1, r0, 0), toStack(exit+56, r1)) })
 	}
-	update(a, asm.LoadMapPtr(r1, exits), thread, exit, 0)
+	a.Call(asm.FnMapUpdateElem, argcode.Map(exits), onStack(thread), onStack(exit), 0)
 	if p.Events != nil && p.Events.Exits {
 		a.Call(asm.FnRingbufReserve, argcode.Map(p.Events.Ring), exitMarkLength, 0)
 		a.JumpIfImm(asm.JEq, r0, 0, r1, done)
@@ -309,7 +301,7 @@ func FamilyFork(family, full int, task Task) (asm.Instructions, error) {
 		a.ProcessTo(parent)
 		a.LookUp(family, parent, leave)
 		a.Emit(storeImm(r10, value, 1, asm.Word))
-		update(a, asm.LoadMapPtr(r1, family), child, value, 0)
+		a.Call(asm.FnMapUpdateElem, argcode.Map(family), onStack(child), onStack(value), 0)
 		a.JumpIfImm(asm.JEq, r0, 0, r1, leave)
 		a.LookUpIndex(full, value, 0, leave)
 		a.Increment(r0, 0)

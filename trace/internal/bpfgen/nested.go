@@ -163,7 +163,7 @@ func (b *builder) namePath(c *call) {
 	known, full := b.Label(), b.Label()
 	b.Element(c.Paths, c.path)
 	b.Rarely(asm.JEq, r0, 0, r1, func() {
-		update(b.Assembler, asm.LoadMapPtr(r1, c.Paths), c.path, at, updateNoExist)
+		b.Call(asm.FnMapUpdateElem, argcode.Map(c.Paths), onStack(c.path), onStack(at), updateNoExist)
 		b.LookUp(c.Paths, c.path, full)
 	})
 	b.Place(known)

@@ -282,8 +282,7 @@ func (b *builder) spanTo(p *SpanPlace) {
 	b.AddressOf(r1, r0, p.Size)
 	b.Emit(load(r1, r1, 0), fromStack(r2, c.began))
 	b.JumpIf(asm.JNE, r1, r2, done)
-	b.Emit(mov(r3, r0), set(r2, int32(p.Size)))
-	b.CallOr(done, asm.FnProbeReadKernel, placeAt(r7, p.Saved))
+	b.CallOr(done, asm.FnProbeReadKernel, placeAt(r7, p.Saved), p.Size, r0)
 	b.SetField(r7, p.Found, 1, r1)
 	b.Place(done)
 }
