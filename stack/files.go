@@ -246,9 +246,9 @@ func (f *file) segment(offset uint64) *elffile.Segment {
 	return nil
 }
 
-// awaitTables reads tables of a file, once, and waits for them: the symbol tables of
-// the file and of its separate debug file if that is installed, or the call
-// frame information.
+// awaitTables reads tables of a file, once, and waits for them: the symbol
+// tables of the file and of its separate debug file if that is installed, or
+// the call frame information.
 func (s *Symbolizer) awaitTables(ctx context.Context, p *process, f *file, functions, frames bool) {
 	for n := 0; n < 2 && f.lacks(functions, frames) && ctx.Err() == nil; n++ {
 		if s.read(p, f, functions, frames); p == nil || f.reading == nil {

@@ -212,8 +212,8 @@ func (r *readers) close() {
 var errLate = elffile.TooLarge(errors.New("tables that take too long to read"))
 
 // ask makes a call in the background that may never return: then its answer is
-// nil. The call gives up when late says so: when it has used a processor for the
-// limit. done is called with the answer, under the lock.
+// nil. The call gives up when late says so: when it has used a processor for
+// the limit. done is called with the answer, under the lock.
 func ask[T any](s *Symbolizer, owner string, limit time.Duration,
 	call func(late func() error) *T, done func(r *reading, answer *T),
 ) *reading {

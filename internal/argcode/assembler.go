@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package argcode assembles BPF code, and generates what fetches the arguments of
-// one site. Package trace makes its programs of it.
+// Package argcode assembles BPF code, and generates what fetches the arguments
+// of one site. Package trace makes its programs of it.
 package argcode
 
 import (

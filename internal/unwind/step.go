@@ -339,8 +339,8 @@ var machines = map[elf.Machine]*machine{
 	},
 }
 
-// Pointers returns the numbers of a machine's stack pointer and frame pointer, 0
-// if the machine is not known.
+// Pointers returns the numbers of a machine's stack pointer and frame pointer,
+// 0 if the machine is not known.
 func Pointers(of elf.Machine) (stackPointer, framePointer int) {
 	if m := machines[of]; m != nil {
 		return m.stackPointer, m.framePointer

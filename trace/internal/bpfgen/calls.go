@@ -293,14 +293,14 @@ func (b *builder) makeRoom() {
 	b.LookUp(c.Starts, c.key, done)
 	b.Emit(loadN(r1, r0, callsCount, asm.Word))
 	b.JumpIfImm(asm.JNE, r1, 0, r2, done)
-	remove := func(m int) { b.Call(asm.FnMapDeleteElem, argcode.Map(m), onStack(c.key)) }
-	if c.Spans {
-		remove(c.Saved)
+	remove := func(has bool, m int) {
+		if has {
+			b.Call(asm.FnMapDeleteElem, argcode.Map(m), onStack(c.key))
+		}
 	}
-	if len(c.Values) > 0 {
-		remove(c.Kept)
-	}
-	remove(c.Starts)
+	remove(c.Spans, c.Saved)
+	remove(len(c.Values) > 0, c.Kept)
+	remove(true, c.Starts)
 	b.Place(done)
 }
 
@@ -313,9 +313,8 @@ func (b *builder) callsKey(c *call, t expr.Term, pair uint32, unread argcode.Lab
 	key := c.key
 	// These numbers are not reported, and processes of other PID namespaces
 	// would all have the number 0.
-	namespace := b.kernel.PIDs
+	defer func(namespace *Namespace) { b.kernel.PIDs = namespace }(b.kernel.PIDs)
 	b.kernel.PIDs = nil
-	defer func() { b.kernel.PIDs = namespace }()
 	if c.ByThread() {
 		b.Call(asm.FnGetCurrentPidTgid)
 		b.Emit(toStack(key, r0))
@@ -669,12 +668,18 @@ func (b *builder) push(c *call) {
 func (b *builder) overlap(c *call) {
 	alone := b.Label()
 	b.JumpIfImm(asm.JLT, r2, 1, r3, alone)
-	b.Emit(mov(r4, r1), asm.Sub.Imm(r4, 1), asm.And.Imm(r4, c.lastPlace()),
-		asm.Mul.Imm(r4, callSize), asm.Add.Reg(r4, r7), asm.Add.Imm(r4, callsFirst))
+	b.lastOf(c)
+	b.Emit(asm.Add.Imm(r4, callsFirst))
 	b.isFrame(callOver, alone)
 	b.Emit(load(r3, r4, callWord), asm.Or.Imm(r3, 1<<flagOverlap), store(r4, callWord, r3),
 		fromStack(r3, c.word), asm.Or.Imm(r3, 1<<flagOverlap), toStack(c.word, r3))
 	b.Place(alone)
+}
+
+// lastOf sets R4 to callsFirst bytes before the call with the number R1 less 1.
+func (b *builder) lastOf(c *call) {
+	b.Emit(mov(r4, r1), asm.Sub.Imm(r4, 1), asm.And.Imm(r4, c.lastPlace()),
+		asm.Mul.Imm(r4, callSize), asm.Add.Reg(r4, r7))
 }
 
 // framed reports whether start and end have the same frame.
@@ -720,8 +725,8 @@ func (b *builder) leave(c *call) {
 	framed, checked := b.framed(c), b.Label()
 	innermost := func() {
 		b.JumpIfImm(asm.JLT, r2, 1, r3, looked)
-		b.Emit(mov(r4, r1), asm.Sub.Imm(r4, 1), asm.And.Imm(r4, c.lastPlace()),
-			asm.Mul.Imm(r4, callSize), asm.Add.Reg(r4, r7), load(r0, r4, callsFirst+callFrame))
+		b.lastOf(c)
+		b.Emit(load(r0, r4, callsFirst+callFrame))
 	}
 	innermost()
 	b.Emit(mov(r3, r0))
@@ -759,7 +764,7 @@ func (b *builder) leave(c *call) {
 		return
 	}
 	b.Aside(look, looked, func() {
-		next, stop, few := b.Label(), b.Label(), b.Label()
+		next, stop := b.Label(), b.Label()
 		b.JumpIfImm(asm.JGT, r2, uint64(c.depth()), r3, looked) // never: see searchCalls
 		b.Emit(storeN(r7, callsCount, r2, asm.Word), storeN(r7, callsPushed, r1, asm.Word))
 		b.Place(next)
@@ -776,9 +781,7 @@ func (b *builder) leave(c *call) {
 		b.Emit(asm.Add.Imm(r1, 1))
 		b.found(c)
 		b.Emit(loadN(r3, r7, callsCount, asm.Word))
-		b.JumpIfImm(asm.JLT, r3, uint64(c.depth()/2), r0, few)
-		b.Jump(looked)
-		b.Place(few)
+		b.JumpIfImm(asm.JGE, r3, uint64(c.depth()/2), r0, looked)
 		b.Emit(mov(r2, r3), loadN(r1, r7, callsPushed, asm.Word))
 	})
 }
@@ -799,13 +802,9 @@ func (b *builder) found(c *call) {
 	if !c.ByThread() {
 		return // another thread may be at it
 	}
-	left, counted := b.Label(), b.Label()
 	b.Emit(storeN(r7, callsFound, r1, asm.Word), storeN(r7, callsOutside, r2, asm.Word),
 		loadN(r3, r7, callsLeft, asm.Word))
-	b.JumpIfImm(asm.JNE, r3, 0, r0, left)
-	b.Place(counted)
-	b.Emit(loadN(r1, r7, callsFound, asm.Word), loadN(r2, r7, callsOutside, asm.Word))
-	b.Aside(left, counted, func() {
+	b.Rarely(asm.JNE, r3, 0, r0, func() {
 		b.Emit(asm.LSh.Imm(r3, 32), asm.ArSh.Imm(r3, 32), toStack(c.key+16, r3),
 			storeImm(r7, callsLeft, 0, asm.Word))
 		b.lost(CounterLeft, fromStack(r1, c.key+16))
@@ -814,6 +813,7 @@ func (b *builder) found(c *call) {
 			b.tear(c)
 		}
 	})
+	b.Emit(loadN(r1, r7, callsFound, asm.Word), loadN(r2, r7, callsOutside, asm.Word))
 }
 
 // pop emits code that removes the call that ends here from the R2 calls on the
@@ -913,11 +913,10 @@ func (b *builder) searchCalls(c *call, framed bool, none, missing argcode.Label)
 	b.Place(hit)
 	b.found(c)
 	if framed && mayFail {
-		some := b.Label()
-		b.JumpIfImm(asm.JGT, r2, 0, r3, some)
-		b.Emit(loadN(r0, r7, callsSome, asm.Half))
-		b.JumpIfImm(asm.JNE, r0, 0, r3, none)
-		b.Place(some)
+		b.If(asm.JLE, r2, 0, r3, func() {
+			b.Emit(loadN(r0, r7, callsSome, asm.Half))
+			b.JumpIfImm(asm.JNE, r0, 0, r3, none)
+		})
 	}
 	b.JumpIfImm(asm.JLT, r2, 1, r3, missing)
 	b.callAt(c, r4)

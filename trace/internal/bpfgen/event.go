@@ -94,10 +94,8 @@ func (b *builder) event(e *Events) *Record {
 	b.Aside(full, done, func() {
 		b.count(CounterEvents)
 		if e.Share != nil {
-			none := b.Label()
-			b.owner(e.Share, none)
+			b.owner(e.Share, done)
 			b.Increment(r0, ownerLost)
-			b.Place(none)
 		}
 	})
 	return r

@@ -34,10 +34,9 @@ func (b *builder) inside(c *call, counted argcode.Label) {
 		b.Jump(fresh)
 		b.Place(same)
 	}
-	b.Emit(loadN(r2, r7, callsCount, asm.Word), loadN(r1, r7, callsPushed, asm.Word),
-		asm.Sub.Imm(r1, 1))
+	b.Emit(loadN(r2, r7, callsCount, asm.Word))
 	b.JumpIfImm(asm.JEq, r2, 0, r3, fresh)
-	b.callAt(c, r4)
+	b.innermost(c)
 	b.is(1<<FlagFailed|1<<flagAttempt, fresh)
 	if b.site.Pairs[c.Latency].Attempt {
 		b.Jump(counted)
@@ -90,7 +89,10 @@ func (b *builder) popOutermost(c *call, none argcode.Label) {
 	}
 	b.JumpIfImm(asm.JNE, r2, 0, r0, within)
 	b.Place(ends)
-	b.Emit(storeImm(r7, callsCount, 0, asm.Word), storeN(r7, callsPushed, r1, asm.Word))
+	remove := func() {
+		b.Emit(storeImm(r7, callsCount, 0, asm.Word), storeN(r7, callsPushed, r1, asm.Word))
+	}
+	remove()
 	b.storeSlot(c)
 	b.Later(func() {
 		b.Place(within)
@@ -100,7 +102,7 @@ func (b *builder) popOutermost(c *call, none argcode.Label) {
 		if c.Fails {
 			b.Place(failed)
 			b.JumpIfImm(asm.JNE, r2, 0, r0, within)
-			b.Emit(storeImm(r7, callsCount, 0, asm.Word), storeN(r7, callsPushed, r1, asm.Word))
+			remove()
 			b.Jump(none)
 		}
 	})
