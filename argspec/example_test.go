@@ -64,8 +64,8 @@ func ExampleArg() {
 			case argspec.Constant:
 				fmt.Println(site.Name, arg.Constant)
 			case argspec.InRegister:
-				slot, _ := arg.Register.Slot(file.Header().Machine) // its place in pt_regs
-				fmt.Println(site.Name, arg.Register.Name, "in slot", slot)
+				slot, saved := arg.Register.Slot(file.Header().Machine) // its place in pt_regs
+				fmt.Println(site.Name, arg.Register.Name, "in slot", slot, saved)
 			case argspec.Memory:
 				fmt.Printf("%s [%s + %s*%d + %d]\n", site.Name,
 					arg.Base.Name, arg.Index.Name, arg.Scale, arg.Displacement)
