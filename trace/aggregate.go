@@ -97,7 +97,6 @@ type Aggregation struct {
 	MaxKeys int
 }
 
-// aggregation is a parsed Aggregation with its maps and totals.
 type aggregation struct {
 	bpfgen.Aggregation
 	session   *Session

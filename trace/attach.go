@@ -148,7 +148,6 @@ func closeAll(attachments ...*Attachment) error {
 	return errors.Join(errs...)
 }
 
-// enter enters a phase of the attachment, see ledgers.
 func (a *Attachment) enter(next attachmentPhase) (first bool) {
 	all := &a.session.attachments
 	err := a.session.use(func() error {
@@ -161,7 +160,6 @@ func (a *Attachment) enter(next attachmentPhase) (first bool) {
 	return first
 }
 
-// release gives back what a detached attachment has of its session.
 func (a *Attachment) release() {
 	s := a.session
 	for _, p := range a.programs {
@@ -275,7 +273,6 @@ func (s *Session) attachSelection(
 // errNoFailure is why a condition on failed may not hold.
 var errNoFailure = errors.New("no probe ends a call that fails (PAIR|PROBE names one)")
 
-// isUseless reports whether no site can send or aggregate anything.
 func (w *work) isUseless() bool { return len(w.wanted) == 0 || w.ends && !w.delivers }
 
 func (a *Attachment) attach(w *work) error {
@@ -394,8 +391,6 @@ func (a *Attachment) attachStep(w *work, step *step) error {
 		w.rank(step.sites[0]), indices...)
 }
 
-// attachProgram loads a program, which becomes the attachment's, and attaches
-// it to sites of a selection.
 func (a *Attachment) attachProgram(
 	sel *usdt.Selection, generated *bpfgen.Program, name string, table *bpfgen.Table, cookies []uint64,
 	rank int, indices ...int,

@@ -12,6 +12,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
@@ -158,7 +160,6 @@ func (d *decoder) settle() {
 	}
 }
 
-// decodeRare sets the parts of an event that few sessions ask for.
 func (d *decoder) decodeRare(e *Event, raw []byte, r *bpfgen.Record) error {
 	order := binary.NativeEndian
 	if r.Cgroup != bpfgen.None {
@@ -447,17 +448,14 @@ func newEvents(r *bpfgen.Record, args []argspec.Arg) *events {
 	e.hasBytes = len(r.Captures) > 0 || r.Registers != nil
 	e.isRare = r.Cgroup != bpfgen.None || r.Weight != bpfgen.None || r.Stack != bpfgen.None ||
 		r.Registers != nil || r.Span != nil
-	if len(r.Captures) == 1 && r.Captures[0].Terminated() && e.isWord(r.Captures[0].Arg) {
-		e.text = &r.Captures[0]
+	if len(r.Captures) == 1 && r.Captures[0].Terminated() {
+		if arg := r.Captures[0].Arg; arg >= e.firstWord && arg < e.firstWord+e.wordCount {
+			e.text = &r.Captures[0]
+		}
 	}
 	return e
 }
 
-func (e *events) isWord(arg int) bool {
-	return arg >= e.firstWord && arg < e.firstWord+e.wordCount
-}
-
-// sizeOfBytes returns the size of what the captures of a record have.
 func (e *events) sizeOfBytes(raw []byte) (size int) {
 	for i := range e.record.Captures {
 		c := &e.record.Captures[i]
@@ -542,11 +540,8 @@ func (t *commandTable) name(raw [2]uint64) string {
 
 func commandOf(raw [2]uint64) string {
 	order := binary.NativeEndian
-	bytes := order.AppendUint64(order.AppendUint64(make([]byte, 0, 16), raw[0]), raw[1])
-	if end := slices.Index(bytes, 0); end >= 0 {
-		bytes = bytes[:end] // some kernels, such as 6.1, leave old memory after it
-	}
-	return string(bytes)
+	// Some kernels, such as 6.1, leave old memory after the end.
+	return unix.ByteSliceToString(order.AppendUint64(order.AppendUint64(nil, raw[0]), raw[1]))
 }
 
 // wholeText returns a text without the beginning of a character at its end,

@@ -247,7 +247,6 @@ type drain struct {
 	over     func()
 }
 
-// stream is the events' way out of the ring buffer.
 type stream struct {
 	ring     *ringReader // nil if no events are sent
 	reading  sync.Mutex  // held by the iteration over events, which the next two belong to

@@ -121,7 +121,6 @@ type functions struct {
 	parts map[[2]uint64]bool // by two starts: whether one jumps to the other
 }
 
-// functionsOf reads the tables of the file of a selection.
 func functionsOf(sel *usdt.Selection) *functions {
 	f := &functions{known: make(map[uint64]unwind.Frame), parts: make(map[[2]uint64]bool)}
 	open := elffile.OSFile(sel.File())
@@ -167,7 +166,6 @@ func (f *functions) same(a, b uint64) bool {
 	return same
 }
 
-// maxCode bounds the code in which jumps are looked for.
 const maxCode = 1 << 20
 
 // jumps reports whether some bytes of a function are a jump into the code of

@@ -4,7 +4,6 @@ package trace
 
 import (
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -167,7 +166,6 @@ func (all *ledgers) enter(a *Attachment, next attachmentPhase, counts bool) (fir
 	return true
 }
 
-// enter enters a phase, with the losses so far.
 func (l *ledger) enter(next attachmentPhase, n lostCounts) {
 	if isShort := time.Since(l.began) < longestChange; isShort && l.phase == arriving {
 		l.expected.unmatched += n.unmatched - l.before.unmatched
@@ -249,13 +247,4 @@ func (all *ledgers) lost(to *Losses) error {
 	to.Replaced += all.reported.replaced
 	to.Left += all.reported.left
 	return nil
-}
-
-// list returns the attachments whose sites are attached.
-func (all *ledgers) list() []*Attachment {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	some := maps.Clone(all.of)
-	maps.DeleteFunc(some, func(_ *Attachment, l *ledger) bool { return l.phase == arriving })
-	return slices.Collect(maps.Keys(some))
 }

@@ -28,7 +28,6 @@ type comparison struct {
 	past, now seen // of threads that have ended, and of the others
 }
 
-// seen is what was seen of the calls of a pair.
 type seen struct {
 	ended, differ uint64 // calls, and those in which the argument differed
 	many          bool   // so many calls of a thread have ended that no more were looked at
@@ -42,7 +41,6 @@ type differing struct {
 	process int
 }
 
-// maxDiffering is how many calls of a pair are kept.
 const maxDiffering = 1 << 12
 
 func (s *seen) add(process int, c bpfgen.Compared) {
@@ -92,7 +90,6 @@ func (c *comparison) isWrong(s *seen) bool {
 	return unique >= some || others >= some && (most || c.isID) || most && c.isID
 }
 
-// compare keeps what the calls of a pair have in common.
 func (o *openCalls) compare(pair uint32, c comparison) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -109,11 +106,18 @@ func (o *openCalls) compare(pair uint32, c comparison) {
 // at the end.
 const few = 8
 
-// mismatch returns Losses.Mismatch and Match.
-func (o *openCalls) mismatch(l *Losses) (text, match string) {
+// addTo adds the calls that exits have ended, and what is wrong with the times of
+// calls, which the other losses show, too.
+func (o *openCalls) addTo(l *Losses) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	l.Killed, l.Exited = o.killed, o.exited
+	l.Events += o.unread
 	l.NoTables = strings.Join(o.noTables, ", ")
+	l.Mismatch, l.Match = o.mismatch(l)
+}
+
+func (o *openCalls) mismatch(l *Losses) (text, match string) {
 	var worst *comparison
 	var all seen
 	for _, number := range slices.Sorted(maps.Keys(o.compared)) {
@@ -184,7 +188,6 @@ func bothOf(
 	return all
 }
 
-// named returns what is known of the arguments of a probe.
 func named(
 	definitions *defs.Definitions, probe *defs.FileProbe, sites [][]argspec.Arg,
 ) []defs.Argument {
@@ -252,7 +255,6 @@ func width(start, done []argspec.Arg) (least int) {
 	return least
 }
 
-// sameArguments reports whether sites share their arguments.
 func sameArguments(a, b []argspec.Arg) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }

@@ -54,28 +54,25 @@ import (
 // It works until [Session.Detach], and takes some 10 ms for each 10,000 threads
 // that have passed the probes.
 func (s *Session) OpenCalls(longer time.Duration) ([]*Event, error) {
-	pairs := s.namedPairs()
 	var open []*Event
 	var again []goingCall // what is read again of them
-	err := s.use(func() (err error) {
+	err := s.use(func() error {
 		s.openCalls.takeExits(s)
-		decoder := newDecoder(&s.sites, false)
-		now, ok := readClocks()
-		if !ok {
-			return errors.New("the clocks cannot be read")
+		r, err := s.callReader()
+		if err != nil {
+			return err
 		}
-		decoder.wall = now.wall
 		for _, l := range s.latencies {
 			if err := l.each(func(key [2]uint64, calls []bpfgen.OpenCall, _ []byte) error {
 				pid, _, pair := bpfgen.Caller(key)
 				for _, call := range calls {
-					of, known := pairs[pair]
-					c := &Event{call: &of, Duration: now.monotonic - call.Began}
+					of, known := r.pairs[pair]
+					c := &Event{call: &of, Duration: r.now.monotonic - call.Began}
 					if !known || c.Duration <= longer || s.execAfter(pid, call.Began) ||
 						!s.mayCount(l, &call, c.Duration) {
 						continue
 					}
-					if c.Start, err = s.openStart(decoder, l, key, &of, &call, nil); err != nil {
+					if c.Start, err = r.openStart(l, key, &of, &call, nil); err != nil {
 						return err
 					}
 					if c.Start == nil || !l.has(key, call) {
@@ -100,7 +97,6 @@ func (s *Session) OpenCalls(longer time.Duration) ([]*Event, error) {
 	return open, err
 }
 
-// goingCall is a call that goes on, and where it is.
 type goingCall struct {
 	*Event
 	latency *latency
@@ -147,12 +143,25 @@ func inTime(patience time.Duration, n int, read func(i int) []Value) [][]Value {
 	return all
 }
 
-func (s *Session) namedPairs() map[uint32]defs.Pair {
-	pairs := make(map[uint32]defs.Pair)
+// callReader makes events of the calls that the kernel has kept.
+type callReader struct {
+	*Session
+	pairs   map[uint32]defs.Pair // by number
+	decoder *decoder
+	now     clocks
+}
+
+func (s *Session) callReader() (callReader, error) {
+	r := callReader{Session: s, pairs: make(map[uint32]defs.Pair), decoder: newDecoder(&s.sites, false)}
 	for _, a := range s.Attachments() {
-		maps.Copy(pairs, a.names)
+		maps.Copy(r.pairs, a.names)
 	}
-	return pairs
+	var ok bool
+	if r.now, ok = readClocks(); !ok {
+		return r, errors.New("the clocks cannot be read")
+	}
+	r.decoder.wall = r.now.wall
+	return r, nil
 }
 
 // each calls a function for the calls on each stack that the kernel has.
@@ -172,16 +181,16 @@ func (l *latency) has(key [2]uint64, call bpfgen.OpenCall) bool {
 
 // openStart returns the start of a call that goes on, or nil if its thread or
 // process has ended. If that is known, ended is its end.
-func (s *Session) openStart(
-	d *decoder, l *latency, key [2]uint64, pair *defs.Pair, call *bpfgen.OpenCall, ended *Event,
+func (r *callReader) openStart(
+	l *latency, key [2]uint64, pair *defs.Pair, call *bpfgen.OpenCall, ended *Event,
 ) (*Event, error) {
-	start := &Event{Monotonic: call.Began, Time: time.Unix(0, int64(call.Began)+d.wall), CPU: -1,
+	start := &Event{Monotonic: call.Began, Time: time.Unix(0, int64(call.Began)+r.now.wall), CPU: -1,
 		Weight: 1, Probe: pair.Start.Provider + ":" + pair.Start.Name}
 	switch {
 	case ended != nil:
 		start.PID, start.TID, start.Command = ended.PID, ended.TID, ended.Command
 		start.CgroupID = ended.CgroupID
-	case s.plan.Kernel.PIDs == nil:
+	case r.plan.Kernel.PIDs == nil:
 		start.PID, start.TID, _ = bpfgen.Caller(key)
 		var there bool
 		if start.Command, there = commandSince(start.PID, start.TID, call.Began); !there {
@@ -191,7 +200,7 @@ func (s *Session) openStart(
 	if !l.Spans {
 		return start, nil
 	}
-	site := s.sites.get(call.Site)
+	site := r.sites.get(call.Site)
 	if site == nil || site.starts == nil {
 		return nil, nil // detached meanwhile
 	}
@@ -204,7 +213,7 @@ func (s *Session) openStart(
 		binary.NativeEndian.Uint64(saved[l.SavedSize-8:]) != uint64(call.Began) { // of another call
 		saved = nil
 	}
-	d.decodeStart(start, site, saved)
+	r.decoder.decodeStart(start, site, saved)
 	return start, nil
 }
 
@@ -282,10 +291,8 @@ type openCalls struct {
 	noTables []string               // see Losses.NoTables
 }
 
-// maxNoTables is the number of files that are named.
 const maxNoTables = 16
 
-// lackTables keeps the path of a file that has no tables for its pairs.
 func (o *openCalls) lackTables(file string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -391,21 +398,18 @@ func (o *openCalls) lockedTakeExits(s *Session) error {
 		}); err != nil || len(exits) == 0 {
 		return err
 	}
-	now, ok := readClocks()
-	if !ok {
-		return errors.New("the clocks cannot be read")
+	r, err := s.callReader()
+	if err != nil {
+		return err
 	}
-	t := exitTaker{Session: s, pairs: s.namedPairs(), decoder: newDecoder(&s.sites, false)}
-	t.decoder.wall = now.wall
 	for _, l := range s.latencies {
-		var err error
-		if few := 1 << 12; l.ByThread() && len(exits)*len(t.pairs) < few {
+		if few := 1 << 12; l.ByThread() && len(exits)*len(r.pairs) < few {
 			var stack []byte
 			for thread, exit := range exits {
-				for pair := range t.pairs {
+				for pair := range r.pairs {
 					key := [2]uint64{thread, uint64(pair)}
 					if l.calls.Lookup(&key, &stack) == nil {
-						err = cmp.Or(err, t.take(l, key, stack, exit))
+						err = cmp.Or(err, r.take(l, key, stack, exit))
 					}
 				}
 			}
@@ -418,7 +422,7 @@ func (o *openCalls) lockedTakeExits(s *Session) error {
 				if exit == nil {
 					return nil
 				}
-				return t.take(l, key, stack, exit)
+				return r.take(l, key, stack, exit)
 			})
 		}
 		if err != nil {
@@ -433,19 +437,12 @@ func (o *openCalls) lockedTakeExits(s *Session) error {
 	return nil
 }
 
-// exitTaker takes calls inside which threads or processes have ended.
-type exitTaker struct {
-	*Session
-	pairs   map[uint32]defs.Pair
-	decoder *decoder
-}
-
 // take takes the calls on a stack. Later ones are of another thread with the
 // same number.
-func (t *exitTaker) take(l *latency, key [2]uint64, stack []byte, exit *bpfgen.Exit) error {
-	o := &t.openCalls
+func (r *callReader) take(l *latency, key [2]uint64, stack []byte, exit *bpfgen.Exit) error {
+	o := &r.openCalls
 	pid, _, number := bpfgen.Caller(key)
-	pair, known := t.pairs[number]
+	pair, known := r.pairs[number]
 	calls := l.Calls(stack)
 	isLater := func(c bpfgen.OpenCall) bool { return c.Began > time.Duration(exit.Time) }
 	if slices.ContainsFunc(calls, isLater) {
@@ -464,16 +461,16 @@ func (t *exitTaker) take(l *latency, key [2]uint64, stack []byte, exit *bpfgen.E
 		call.Failed = true
 		e := &Event{call: &pair, Duration: time.Duration(exit.Time) - call.Began, Failed: true,
 			Ended: exit.How(false)}
-		if !l.Spans || !t.events.Exits || !known || !t.mayCount(l, &call, e.Duration) {
+		if !l.Spans || !r.events.Exits || !known || !r.mayCount(l, &call, e.Duration) {
 			continue
 		}
 		if len(o.over) == maxOver {
 			o.unread++
 			continue
 		}
-		t.setEnd(e, l, exit)
+		r.setEnd(e, l, exit)
 		var err error
-		if e.Start, err = t.openStart(t.decoder, l, key, &pair, &call, e); err != nil {
+		if e.Start, err = r.openStart(l, key, &pair, &call, e); err != nil {
 			return err
 		}
 		if e.Start != nil {
@@ -489,24 +486,16 @@ func (t *exitTaker) take(l *latency, key [2]uint64, stack []byte, exit *bpfgen.E
 
 // setEnd sets what the kernel has kept of a thread's end. A call that no thread
 // matches may be one of another thread of the process.
-func (t *exitTaker) setEnd(e *Event, l *latency, exit *bpfgen.Exit) {
-	e.Monotonic, e.Time = time.Duration(exit.Time), time.Unix(0, int64(exit.Time)+t.decoder.wall)
+func (r *callReader) setEnd(e *Event, l *latency, exit *bpfgen.Exit) {
+	e.Monotonic, e.Time = time.Duration(exit.Time), time.Unix(0, int64(exit.Time)+r.now.wall)
 	e.PID, e.TID, e.CPU, e.Weight = int(exit.Process>>32), int(uint32(exit.Process)), int(exit.CPU), 1
 	e.Command = commandOf(exit.Command)
-	if t.plan.Events.Cgroup {
+	if r.plan.Events.Cgroup {
 		e.CgroupID = exit.Cgroup
 	}
 	if !l.ByThread() {
 		e.TID = 0
 	}
-}
-
-// byExit adds the calls that exits have ended.
-func (o *openCalls) byExit(l *Losses) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	l.Killed, l.Exited = o.killed, o.exited
-	l.Events += o.unread
 }
 
 // nextOver returns the next event of a call that an exit has ended, or nil.
@@ -521,7 +510,6 @@ func (o *openCalls) nextOver() *Event {
 	return e
 }
 
-// freeze counts the open calls for the last time.
 func (o *openCalls) freeze(s *Session) {
 	if len(s.latencies) == 0 {
 		return

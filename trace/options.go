@@ -195,7 +195,6 @@ func (o *SessionOptions) events() (options EventOptions, sent bool) {
 	return options, len(o.Aggregations) == 0
 }
 
-// known returns the definitions, nil for none.
 func (o *SessionOptions) known() *defs.Definitions { return (*defs.Definitions)(o.Definitions) }
 
 // names returns the names that expressions can have at the probes of some
@@ -238,7 +237,6 @@ func (o *SessionOptions) keys(patterns []elfnote.Pattern) string {
 	return strings.Join(o.known().Keys(patterns), ", ")
 }
 
-// patterns returns those of the probes that aggregations and captures are for.
 func (o *SessionOptions) patterns() (patterns []elfnote.Pattern) {
 	for _, a := range o.Aggregations {
 		if a != nil && a.Latency == nil {
@@ -252,7 +250,6 @@ func (o *SessionOptions) patterns() (patterns []elfnote.Pattern) {
 	return patterns
 }
 
-// pairs returns those that are measured.
 func (o *SessionOptions) pairs() (pairs []defs.PairPattern) {
 	events, _ := o.events()
 	latencies := slices.Clone(events.Spans)
@@ -296,14 +293,17 @@ func (o *SessionOptions) defined(name string, patterns []elfnote.Pattern) (text,
 	return text, other
 }
 
-// plan returns the plan of the programs, without the descriptors of maps.
-func (o *SessionOptions) plan(containers expr.Containers, captures captures) (*bpfgen.Plan, error) {
-	plan := &bpfgen.Plan{Counters: bpfgen.None}
-	var err error
+// parsePlan sets the plan of the programs, without the descriptors of maps.
+func (s *definition) parsePlan() (err error) {
+	o, plan := &s.opts, &bpfgen.Plan{Counters: bpfgen.None}
+	s.plan = plan
+	if o.Mode > usdt.ModeSingleIPMap {
+		return optionError("Mode", fmt.Errorf("there is no %s", o.Mode))
+	}
 	if o.Filter != "" {
 		if plan.Filter, err = expr.ParseCondition(o.Filter, o.names(o.patterns(), o.pairs()...),
-			containers); err != nil {
-			return nil, optionError("Filter", err)
+			s.containers); err != nil {
+			return optionError("Filter", err)
 		}
 	}
 	e, sent := o.events()
@@ -317,29 +317,29 @@ func (o *SessionOptions) plan(containers expr.Containers, captures captures) (*b
 		{"Sampling", e.Sampling.PerSecond, maxSampling},
 	} {
 		if number.value < 0 || number.value > number.atMost {
-			return nil, notBetween(number.field, number.value, 0, number.atMost)
+			return notBetween(number.field, number.value, 0, number.atMost)
 		}
 	}
 	// The kernel wants a power of two, and whole pages.
 	size = 1 << bits.Len(uint(max(size, os.Getpagesize())-1))
 	switch {
 	case o.Family < 0:
-		return nil, optionError("Family", fmt.Errorf("%d is no process", o.Family))
+		return optionError("Family", fmt.Errorf("%d is no process", o.Family))
 	case e.Next != nil && (len(e.Spans) > 1 || o.Mode == usdt.ModeMulti):
-		return nil, optionError("Next",
+		return optionError("Next",
 			errors.New("a program after each event needs another mode than ModeMulti, and at most one of Spans"))
 	case e.Sampling.Every > 1 && e.Sampling.PerSecond > 0:
-		return nil, optionError("Sampling", errors.New("there are both Every and PerSecond"))
+		return optionError("Sampling", errors.New("there are both Every and PerSecond"))
 	case e.Delay < 0:
-		return nil, optionError("Delay", fmt.Errorf("%v is negative", e.Delay))
+		return optionError("Delay", fmt.Errorf("%v is negative", e.Delay))
 	case !sent:
-		return plan, nil
+		return nil
 	}
 	plan.Events = &bpfgen.Events{
 		RingSize: size,
 		Frames:   e.StackDepth,
 		Copy:     (e.StackCopy + bpfgen.CopyUnit - 1) &^ (bpfgen.CopyUnit - 1),
-		Captures: captures.of,
+		Captures: s.captures.of,
 		Batch:    e.Delay > 0,
 		Header:   !e.ArgumentsOnly,
 		Cgroup:   o.Containers != nil,
@@ -355,7 +355,7 @@ func (o *SessionOptions) plan(containers expr.Containers, captures captures) (*b
 	if e.ShareRing {
 		plan.Events.Share = &bpfgen.Share{}
 	}
-	return plan, nil
+	return nil
 }
 
 // A Capture says that an argument is a pointer, and what to read there.
@@ -408,7 +408,6 @@ const (
 	maxCapture = 32 << 10
 )
 
-// captures are EventOptions.Captures with their arguments parsed.
 type captures []parsedCapture
 
 type parsedCapture struct {
@@ -419,18 +418,17 @@ type parsedCapture struct {
 	shown  string     // the name that events have for arg, "" for its own
 }
 
-func (o *SessionOptions) captures() (all captures, err error) {
-	events, _ := o.events()
-	for i := range events.Captures {
-		c := &events.Captures[i]
+func (s *definition) parseCaptures() (err error) {
+	for i := range s.events.Captures {
+		c := &s.events.Captures[i]
 		parsed := parsedCapture{probes: slices.Clone(c.Probes)}
 		parsed.Text, parsed.Max, parsed.Length = !c.Bytes, cmp.Or(c.Max, defaultCapture), bpfgen.None
 		if parsed.Max < 1 || parsed.Max > maxCapture {
 			err = notBetween("Max", c.Max, 0, maxCapture)
 		} else if c.Arg != "" || c.Bytes || c.Length != "" {
-			names := o.names(c.Probes)
-			if len(events.Spans) > 0 && len(c.Probes) == 0 {
-				names = o.names(nil, o.pairs()...)
+			names := s.opts.names(c.Probes)
+			if len(s.events.Spans) > 0 && len(c.Probes) == 0 {
+				names = s.opts.names(nil, s.opts.pairs()...)
 			}
 			if parsed.arg, err = parseArgument(c.Arg, names); err != nil {
 				err = optionError("Arg", err)
@@ -444,11 +442,11 @@ func (o *SessionOptions) captures() (all captures, err error) {
 			}
 		}
 		if err != nil {
-			return nil, &tracing.OptionError{Field: "Captures", Index: i, Err: err}
+			return &tracing.OptionError{Field: "Captures", Index: i, Err: err}
 		}
-		all = append(all, parsed)
+		s.captures = append(s.captures, parsed)
 	}
-	return all, nil
+	return nil
 }
 
 func parseArgument(source string, names expr.Names) (*expr.Term, error) {

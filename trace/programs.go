@@ -63,7 +63,6 @@ type work struct {
 // milliseconds.
 const maxSpecialised = 64
 
-// errManyBlocks is why code is generated again, with a table.
 var errManyBlocks = errors.New("many different blocks")
 
 // generate generates the code for all sites of a selection. Sites with equal
@@ -407,6 +406,7 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 	site := &bpfgen.Site{Provider: s.Provider, Name: s.Name, Cookie: s.Cookie,
 		Args: slices.Clip(s.Args), Globals: len(s.Args) - s.own, Pointer: w.pointer(),
 		Pairs: ends, Frame: frame.Frame, Starts: w.starts,
+		Absent: make(map[string]error), Members: make(map[int]bpfgen.Member),
 		// Calls have the same arguments at all starts, and none at their ends.
 		NoneAtEnd: len(w.session.events.Spans) > 0 && paired.ends != nil && !paired.other}
 	if s.definition != nil {
@@ -418,12 +418,11 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 			site.Lengths = append(site.Lengths, a.Length)
 			site.Texts = append(site.Texts, a.IsText)
 			var values map[string]int64
+			if a.Values != nil {
+				values = make(map[string]int64)
+			}
 			for _, value := range slices.Sorted(maps.Keys(a.Values)) {
-				name := a.Values[value]
-				if values == nil {
-					values = make(map[string]int64)
-				}
-				values[name] = value
+				values[a.Values[value]] = value
 			}
 			site.Enums = append(site.Enums, values)
 		}
@@ -435,7 +434,6 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 		site.Unsent++
 		return len(site.Args) - 1
 	}
-	members := make(map[int]bpfgen.Member)
 	for i := range min(s.own, len(site.Names)) {
 		value := s.definition.Arguments[i].Value
 		n, pointer, ok := tracing.PointerAt(value)
@@ -443,10 +441,10 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 			continue
 		}
 		// The pointer is in memory. What it points to is read as members are.
-		if len(members) == 0 {
+		if len(site.Members) == 0 {
 			site.Args = slices.Clone(site.Args)
 		}
-		members[i] = bpfgen.Member{Arg: unsent(s.Args[i]), Member: debuginfo.Member{
+		site.Members[i] = bpfgen.Member{Arg: unsent(s.Args[i]), Member: debuginfo.Member{
 			Offsets: []int64{int64(pointer * w.pointer())}, Size: w.pointer(), Pointer: true}}
 		site.Args[i] = argspec.Arg{Raw: value, Kind: argspec.Memory, Size: w.pointer()}
 	}
@@ -456,9 +454,6 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 		}
 		arg, _, _ := w.variable(s, name)
 		if arg.Err != nil {
-			if site.Absent == nil {
-				site.Absent = make(map[string]error)
-			}
 			site.Absent[name] = arg.Err
 			continue
 		}
@@ -474,10 +469,7 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 		if arg == bpfgen.None {
 			arg = unsent(base)
 		}
-		members[i] = bpfgen.Member{Arg: arg, Member: m}
-	}
-	if len(members) > 0 {
-		site.Members = members
+		site.Members[i] = bpfgen.Member{Arg: arg, Member: m}
 	}
 	return site
 }
@@ -637,7 +629,6 @@ func (t *slotTable) reserve(n int) bool {
 	return true
 }
 
-// release removes slots, and gives back the room that was reserved.
 func (t *slotTable) release(keys []uint64, reserved int) {
 	for _, key := range keys {
 		_ = t.slots.Delete(key) // it is there

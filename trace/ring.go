@@ -173,7 +173,6 @@ func (m *ringReader) wait(deadline time.Time, naps bool) error {
 	return err
 }
 
-// hasMore reports whether there is a record after those that were read.
 func (m *ringReader) hasMore() bool {
 	return atomic.LoadUint64(m.producer) != m.read && m.header(m.read&m.mask)&recordBusy == 0
 }

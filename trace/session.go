@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -117,10 +118,10 @@ func New(opts *SessionOptions) (*Session, error) {
 	if s.opts.Containers != nil {
 		s.containers = s.opts.Containers.IDs
 	}
-	if err := s.parseOptions(); err != nil {
-		return nil, fmt.Errorf("option %w", err)
+	err := s.parseOptions()
+	if err != nil {
+		return nil, err
 	}
-	var err error
 	if s.mode, err = s.opts.Mode.Resolve(); err != nil {
 		return nil, err
 	}
@@ -150,32 +151,21 @@ func (o *SessionOptions) Validate() error {
 	if o.Containers != nil { // they are looked up when the session is made
 		s.containers = func(string) ([]uint64, error) { return []uint64{0}, nil }
 	}
-	if err := s.parseOptions(); err != nil {
-		return fmt.Errorf("option %w", err)
-	}
-	return nil
+	return s.parseOptions()
 }
 
 // parseOptions reads the options, as far as they do not depend on the kernel.
-// The error is a *tracing.OptionError.
-func (s *definition) parseOptions() (err error) {
-	if s.opts.Mode > usdt.ModeSingleIPMap {
-		return optionError("Mode", fmt.Errorf("there is no %s", s.opts.Mode))
-	}
+// The error wraps a *tracing.OptionError.
+func (s *definition) parseOptions() error {
 	s.events, _ = s.opts.events()
-	if s.captures, err = s.opts.captures(); err != nil {
-		return err
+	for _, parse := range []func() error{
+		s.parseCaptures, s.parsePlan, s.parseAggregations, s.parseSpans, s.parseStartConditions,
+	} {
+		if err := parse(); err != nil {
+			return fmt.Errorf("option %w", err)
+		}
 	}
-	if s.plan, err = s.opts.plan(s.containers, s.captures); err != nil {
-		return err
-	}
-	if err := s.parseAggregations(); err != nil {
-		return err
-	}
-	if err := s.parseSpans(); err != nil {
-		return err
-	}
-	return s.parseStartConditions()
+	return nil
 }
 
 // Attach watches the probes of a file that match any of the patterns; without
@@ -223,7 +213,11 @@ func (s *Session) Attach(
 // Attachments returns the attachments that are not closed, in no particular
 // order.
 func (s *Session) Attachments() []*Attachment {
-	return s.attachments.list()
+	s.attachments.mu.Lock()
+	defer s.attachments.mu.Unlock()
+	some := maps.Clone(s.attachments.of)
+	maps.DeleteFunc(some, func(_ *Attachment, l *ledger) bool { return l.phase == arriving })
+	return slices.Collect(maps.Keys(some))
 }
 
 // Detach closes all attachments at once, ends all watches, and lets the

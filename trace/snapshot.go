@@ -239,7 +239,6 @@ func (s *Snapshot) Top(rows int) *Snapshot {
 	return &top
 }
 
-// clone returns a row that shares nothing with this one.
 func (r *Row) clone() Row {
 	c := *r
 	c.Keys, c.Stack = slices.Clone(c.Keys), slices.Clone(c.Stack)
@@ -252,7 +251,6 @@ func (r *Row) clone() Row {
 	return c
 }
 
-// merge adds another row of the same aggregation to this one.
 func (r *Row) merge(other *Row) {
 	r.Count += other.Count
 	r.Partial = r.Partial || other.Partial

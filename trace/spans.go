@@ -265,7 +265,6 @@ func (s *definition) parseSpans() error {
 	return nil
 }
 
-// savedSize returns the room that one start takes in the map of starts.
 func (s *definition) savedSize() (int, error) {
 	size := 0
 	for i := range s.captures {
@@ -411,7 +410,6 @@ func (s *definition) checkName(
 	return &expr.SyntaxError{Expression: source, Offset: t.Offset, Message: message}
 }
 
-// checkCondition is checkName for all terms of a condition.
 func (s *definition) checkCondition(
 	n *expr.Node, source string, probes []elfnote.Pattern, latencies ...*latency,
 ) (err error) {
@@ -485,7 +483,6 @@ func savedStarts(size, processors int) int {
 	return min(maxSaved+held, max(minSaved, memory/size))
 }
 
-// filePairs are the pairs of probes in a file that are measured.
 type filePairs struct {
 	probes  map[[2]string]*pairedProbe // by provider and name
 	whole   []uint32                   // numbers of the pairs that have both ends here
@@ -654,7 +651,6 @@ func (s *Session) selectedPairs(listing *defs.Listing, known map[[2]string]bool)
 	return all
 }
 
-// maxMerged is the number of sites that Attachment.Skipped has of merged.
 const maxMerged = 1024
 
 // apart leaves out the sites at which a pair of a Latency has both ends: at has

@@ -128,8 +128,7 @@ func (s *Session) Losses() (Losses, error) {
 	if err == nil {
 		l.Replaced += ended
 		l.Unsearched = s.before.unsearched.Load()
-		s.openCalls.byExit(&l)
-		l.Mismatch, l.Match = s.openCalls.mismatch(&l)
+		s.openCalls.addTo(&l)
 	}
 	return l, err
 }

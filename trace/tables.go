@@ -367,7 +367,11 @@ func (a *aggregation) removeStacks(from *ebpf.Map) error {
 	var ids []uint32
 	all := from.Iterate()
 	for all.Next(&id, &addresses) {
-		a.removed[id] = cutStack(addresses[:])
+		stack, end := addresses[:], slices.Index(addresses[:], 0)
+		if end >= 0 {
+			stack = stack[:end]
+		}
+		a.removed[id] = slices.Clone(stack)
 		ids = append(ids, id)
 	}
 	err := all.Err()
@@ -375,14 +379,6 @@ func (a *aggregation) removeStacks(from *ebpf.Map) error {
 		err = cmp.Or(err, ignoreMissing(from.Delete(id)))
 	}
 	return err
-}
-
-// cutStack returns a copy of a stack that ends with zeros.
-func cutStack(addresses []uint64) []uint64 {
-	if end := slices.Index(addresses, 0); end >= 0 {
-		addresses = addresses[:end]
-	}
-	return slices.Clone(addresses)
 }
 
 type sums struct {
@@ -398,12 +394,6 @@ func (a *aggregation) addsFloats(key []byte) bool {
 		bpfgen.Class(binary.NativeEndian.Uint32(key[len(key)-4:])) >= bpfgen.ClassFloat32
 }
 
-// plusFloat returns the bits of the sum of two floats, given by their bits.
-func plusFloat(a, b uint64) uint64 {
-	return math.Float64bits(math.Float64frombits(a) + math.Float64frombits(b))
-}
-
-// add adds the value of one processor.
 func (s *sums) add(a *aggregation, value []byte, floats bool) {
 	word := func() uint64 {
 		w := binary.NativeEndian.Uint64(value)
@@ -413,7 +403,7 @@ func (s *sums) add(a *aggregation, value []byte, floats bool) {
 	s.count += word()
 	switch {
 	case floats:
-		s.sum = plusFloat(s.sum, word())
+		s.sum = math.Float64bits(math.Float64frombits(s.sum) + math.Float64frombits(word()))
 		word()
 	case a.Sum:
 		s.sum += word()
@@ -430,8 +420,6 @@ func (s *sums) add(a *aggregation, value []byte, floats bool) {
 	}
 }
 
-// readArray empties the half of the array that no program uses, and adds it to
-// a total.
 func (a *aggregation) readArray(half int, t *total) error {
 	zeros := make([][]byte, a.session.cpus)
 	for i := range zeros {

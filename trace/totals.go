@@ -15,7 +15,6 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
-// totals are the results that have been taken from the kernel.
 type totals struct {
 	rows     map[string]*total // by their keys, see identity
 	other    total             // of keys for which there is no row
@@ -294,7 +293,6 @@ func (s *sums) total(hasSign bool) Value {
 	return wideValue(high, low, kind)
 }
 
-// plus adds two sums. The result has a sign if one of them has.
 func plus(a, b Value) Value {
 	if a.state != valuePresent {
 		return b

@@ -38,7 +38,6 @@ const (
 	Unreadable
 )
 
-// valueState says whether there is a value.
 type valueState uint8
 
 const (
@@ -160,15 +159,6 @@ func (v Value) AppendTo(b []byte) []byte {
 	case valueUnreadable:
 		return append(b, "<unreadable>"...)
 	}
-	if v.kind == Text {
-		start := len(b)
-		b = strconv.AppendQuote(b, v.data)
-		b = append(b[:start], b[start+1:len(b)-1]...) // without the quotes
-		if v.dataState == dataTruncated {
-			b = append(b, "..."...)
-		}
-		return b
-	}
 	if v.dataState == dataComplete || v.dataState == dataTruncated {
 		return v.appendData(b)
 	}
@@ -198,7 +188,11 @@ const firstAddress = 4096
 
 func (v Value) appendData(b []byte) []byte {
 	if v.text {
+		start := len(b)
 		b = strconv.AppendQuote(b, v.data) // it cannot drive a terminal, and can be read back
+		if v.kind == Text {
+			b = append(b[:start], b[start+1:len(b)-1]...) // without the quotes
+		}
 	} else {
 		for i, c := range v.bytes() {
 			if i > 0 {
