@@ -101,7 +101,8 @@ type aggregation struct {
 	bpfgen.Aggregation
 	session   *Session
 	names     []string         // of the keys
-	texts     []bpfgen.KeyPart // of the keys that are texts, with their limits
+	parts     []bpfgen.KeyPart // the places of the keys
+	keySize   int              // see bpfgen.Aggregation.KeyLayout
 	maxKeys   int
 	normalize func(key, text string) string // nil: texts stay as they are
 	shown     []int                         // how much of the text of each key, in bytes
@@ -232,10 +233,9 @@ func (s *definition) parseAggregation(a *Aggregation) (err error) {
 	return nil
 }
 
-// layOut gives the texts without a limit one, and returns the places of the
-// keys. The kernel keeps twice of a text that is normalized if there is room:
+// layOut gives the texts without a limit one, and places to the keys. The kernel keeps twice of a text that is normalized if there is room:
 // texts that differ in what is normalized are cut at different places.
-func (a *aggregation) layOut() (parts []bpfgen.KeyPart, size int) {
+func (a *aggregation) layOut() {
 	a.shown = make([]int, len(a.Keys))
 	tries := []struct{ shown, kept int }{{defaultNormalizedText, 2}, {defaultKeyText, 2}, {defaultKeyText, 1}}
 	if a.normalize == nil {
@@ -249,22 +249,16 @@ func (a *aggregation) layOut() (parts []bpfgen.KeyPart, size int) {
 				a.Keys[i].Max = max(a.shown[i], min(try.kept*a.shown[i], maxKeyText))
 			}
 		}
-		if parts, size = a.KeyLayout(); size <= maxKeySize {
-			break
+		if a.parts, a.keySize = a.KeyLayout(); a.keySize <= maxKeySize {
+			return
 		}
 	}
-	return parts, size
 }
 
 // checkAggregation checks what the parts of an aggregation are together, and
-// sets its texts and buckets.
+// sets its buckets.
 func (s *definition) checkAggregation(p *aggregation, a *Aggregation) error {
-	parts, size := p.layOut()
-	for i, k := range p.Keys {
-		if k.Source == expr.String {
-			p.texts = append(p.texts, bpfgen.KeyPart{Offset: parts[i].Offset, Size: k.Max})
-		}
-	}
+	p.layOut()
 	switch {
 	case a.Latency == nil && a.Value == "" && (p.Sum || p.Min || p.Max):
 		return optionError("Value",
@@ -273,10 +267,10 @@ func (s *definition) checkAggregation(p *aggregation, a *Aggregation) error {
 		return notBetween("MaxKeys", a.MaxKeys, 0, maxEntries)
 	case len(p.Keys) > bpfgen.MaxKeys:
 		return optionError("By", fmt.Errorf("%d keys are more than %d", len(p.Keys), bpfgen.MaxKeys))
-	case size > maxKeySize:
+	case p.keySize > maxKeySize:
 		return optionError("By",
 			fmt.Errorf("the keys take %d bytes together, more than %d: give strings a smaller limit, "+
-				"as in str(arg0, 32)", size, maxKeySize))
+				"as in str(arg0, 32)", p.keySize, maxKeySize))
 	case p.by(expr.Container) && s.opts.Containers == nil:
 		return optionError("By", errors.New(`the key "container" needs SessionOptions.Containers`))
 	}
@@ -366,8 +360,7 @@ func (s *definition) parseKey(
 			t.Source = expr.String
 		}
 	}
-	switch {
-	case t.Source == expr.Number || t.Source == expr.Text:
+	if t.Source == expr.Number || t.Source == expr.Text {
 		return t, &expr.SyntaxError{Expression: source,
 			Message: "a key is expected: argN, str(argN), pid, tid, uid, gid, cpu, cgroup, container, comm, " +
 				"provider, probe, site, cookie or stack"}

@@ -475,10 +475,8 @@ func (s *Site) Argument(i int) providers.Argument {
 // ArgumentName returns the name of an argument in [SessionOptions.Definitions],
 // or else "arg0", "arg1" and so on.
 func (s *Site) ArgumentName(i int) string {
-	if s.definition != nil && i < len(s.definition.Arguments) {
-		if name := s.definition.Arguments[i].Name; name != "" {
-			return name
-		}
+	if name := s.Argument(i).Name; name != "" {
+		return name
 	}
 	return "arg" + strconv.Itoa(i)
 }

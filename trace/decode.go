@@ -269,42 +269,40 @@ func forgotten(start *Event, of *events) {
 // probes have few of both, and then all is one allocation. Its size is most of
 // what an event costs that is kept.
 func newEvent(args, bytes int) (e *Event, room []byte) {
-	if bytes > 64 {
+	if bytes > bytesOfEvent {
 		bytes = 0 // they are another allocation
 	}
 	switch {
 	case args <= 2 && bytes == 0:
-		b := new(struct {
-			Event
-			args [2]Value
-		})
+		b := new(eventWithArgs[[2]Value])
 		b.Args = b.args[:0]
 		return &b.Event, nil
 	case args <= 2:
-		b := new(struct {
-			Event
-			args [2]Value
-			room [64]byte
-		})
+		b := new(eventWithBytes[[2]Value])
 		b.Args = b.args[:0]
-		return &b.Event, b.room[:0]
+		return &b.Event, b.bytes[:0]
 	case args <= 4 && bytes == 0:
-		b := new(struct {
-			Event
-			args [4]Value
-		})
+		b := new(eventWithArgs[[4]Value])
 		b.Args = b.args[:0]
 		return &b.Event, nil
 	case args <= 4:
-		b := new(struct {
-			Event
-			args [4]Value
-			room [64]byte
-		})
+		b := new(eventWithBytes[[4]Value])
 		b.Args = b.args[:0]
-		return &b.Event, b.room[:0]
+		return &b.Event, b.bytes[:0]
 	}
 	return &Event{Args: make([]Value, 0, args)}, nil
+}
+
+const bytesOfEvent = 64
+
+type eventWithArgs[A any] struct {
+	Event
+	args A
+}
+
+type eventWithBytes[A any] struct {
+	eventWithArgs[A]
+	bytes [bytesOfEvent]byte
 }
 
 // ownBytes copies the bytes of an event from the record to the end of a block,

@@ -57,8 +57,7 @@ func (a *aggregation) create(s *Session, number, room, signal int) {
 	a.array, a.Map = array, descriptor
 	if len(a.Keys) > 0 {
 		a.Overflow = descriptor
-		_, size := a.KeyLayout()
-		spec := mapSpec("trace_keys", ebpf.PerCPUHash, size, a.ValueSize(), a.room()+a.reserve())
+		spec := mapSpec("trace_keys", ebpf.PerCPUHash, a.keySize, a.ValueSize(), a.room()+a.reserve())
 		both := mapSpec("trace_both", ebpf.ArrayOfMaps, 4, 4, 2)
 		for i := range a.rows {
 			a.rows[i], _ = s.newMapOf(spec)

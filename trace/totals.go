@@ -25,6 +25,7 @@ type totals struct {
 
 type total struct {
 	Row
+	id    string // its identity among the rows
 	owner uint64 // the control group or user whose hit has made the key in the kernel
 	owned bool   // the owner is known
 }
@@ -63,6 +64,7 @@ func (a *aggregation) totalOf(key []byte, known map[string]*total) *total {
 			}
 		}
 		t, fresh.Partial = fresh, a.totals.dropped
+		t.id = identity
 		a.totals.rows[identity] = t
 	}
 	known[string(key)] = t
@@ -114,20 +116,12 @@ func (a *aggregation) dropRows() {
 	if len(a.totals.rows) <= a.maxKeys {
 		return
 	}
-	type candidate struct {
-		identity string
-		*total
-	}
-	rows := make([]candidate, 0, len(a.totals.rows))
-	for identity, t := range a.totals.rows {
-		rows = append(rows, candidate{identity, t})
-	}
-	slices.SortFunc(rows, func(t, u candidate) int {
+	rows := slices.SortedFunc(maps.Values(a.totals.rows), func(t, u *total) int {
 		switch {
 		case t.Count != u.Count || t.Partial == u.Partial:
 			// Other tables of the same keys keep the same of those that are
 			// equal.
-			return cmp.Or(cmp.Compare(u.Count, t.Count), cmp.Compare(t.identity, u.identity))
+			return cmp.Or(cmp.Compare(u.Count, t.Count), cmp.Compare(t.id, u.id))
 		case t.Partial:
 			return 1
 		}
@@ -144,8 +138,8 @@ func (a *aggregation) dropRows() {
 			over--
 			continue
 		}
-		delete(a.totals.rows, t.identity)
-		a.totals.disown(t.total)
+		delete(a.totals.rows, t.id)
+		a.totals.disown(t)
 		a.totals.other.merge(&t.Row)
 	}
 	a.totals.dropped = true
@@ -193,19 +187,21 @@ func (a *aggregation) oneKey(key []byte) []byte {
 			key, isOwn = bytes.Clone(key), true
 		}
 	}
-	for _, p := range a.texts {
-		text, cut := bpfgen.KeyText(key[p.Offset:], p.Size)
-		if whole := wholeText(text); cut && len(whole) < len(text) {
-			change()
-			bpfgen.SetKeyText(key[p.Offset:], p.Size, len(whole))
+	for i := range a.Keys {
+		if k := &a.Keys[i]; k.Source == expr.String {
+			at := a.parts[i].Offset
+			text, cut := bpfgen.KeyText(key[at:], k.Max)
+			if whole := wholeText(text); cut && len(whole) < len(text) {
+				change()
+				bpfgen.SetKeyText(key[at:], k.Max, len(whole))
+			}
 		}
 	}
 	classes := binary.NativeEndian.Uint32(key[len(key)-4:])
 	if classes == 0 {
 		return key // as most
 	}
-	parts, _ := a.KeyLayout()
-	for i, p := range parts {
+	for i, p := range a.parts {
 		negative := int64(binary.NativeEndian.Uint64(key[p.Offset:])) < 0
 		if bpfgen.KeyClass(classes, i) == bpfgen.ClassSigned && !negative {
 			change()
@@ -225,11 +221,10 @@ func (a *aggregation) newTotal(raw []byte) *total {
 	if len(a.Keys) == 0 {
 		return t
 	}
-	parts, _ := a.KeyLayout()
 	classes := binary.NativeEndian.Uint32(raw[len(raw)-4:])
 	t.Keys = make([]Value, len(a.Keys))
 	for i := range a.Keys {
-		t.Keys[i] = a.key(&t.Row, i, raw[parts[i].Offset:][:parts[i].Size],
+		t.Keys[i] = a.key(&t.Row, i, raw[a.parts[i].Offset:][:a.parts[i].Size],
 			bpfgen.KeyClass(classes, i))
 	}
 	return t

@@ -31,6 +31,7 @@ func TestFrequentKeysKeepTheirRows(t *testing.T) {
 		if normalized {
 			a.normalize = func(_, text string) string { return text }
 		}
+		a.layOut()
 		hit := func(known map[string]*total, key, count uint64) {
 			raw := binary.NativeEndian.AppendUint64(nil, key)
 			raw = append(raw, 0, 0, 0, 0)
@@ -85,6 +86,7 @@ func TestRowsThatAreKeptAreThoseOfOtherTables(t *testing.T) {
 			session:     &Session{},
 			maxKeys:     10,
 		}
+		a.layOut()
 		for key := range uint64(50) {
 			raw := binary.NativeEndian.AppendUint64(nil, key)
 			raw = append(raw, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -137,6 +139,7 @@ func TestRowsOfOwnersWithFewAreKept(t *testing.T) {
 		session:     &Session{},
 		maxKeys:     10,
 	}
+	a.layOut()
 	hit := func(key, owner, count uint64) {
 		raw := binary.NativeEndian.AppendUint64(nil, key)
 		raw = append(raw, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -173,12 +176,12 @@ func TestTextsAsKeys(t *testing.T) {
 	const limit = 6
 	a := &aggregation{
 		Aggregation: bpfgen.Aggregation{Keys: []expr.Term{{Source: expr.String, Max: limit}}},
-		session:     &Session{}, maxKeys: 100, texts: []bpfgen.KeyPart{{Size: limit}},
+		session:     &Session{}, maxKeys: 100,
 	}
-	_, size := a.KeyLayout()
+	a.layOut()
 	for _, text := range []string{"ab", "ab\x00cd", "ab\x00", "ab\x00\x00", "abcdeä", "abcdeö",
 		"abcde", "abcdef", "abcdefg", "abcdefh"} {
-		raw := make([]byte, size)
+		raw := make([]byte, a.keySize)
 		copy(raw[:limit], text)
 		if raw[limit] = byte(len(text)); len(text) > limit {
 			raw[limit], raw[limit+1] = limit, 1<<7
@@ -293,6 +296,7 @@ func TestEqualNumbersAreOneKey(t *testing.T) {
 	for _, normalize := range []func(_, text string) string{nil, same} {
 		a := &aggregation{names: []string{"pid", "arg0"}, maxKeys: 10, normalize: normalize}
 		a.Keys = []expr.Term{{Source: expr.PID}, {Source: expr.Argument}}
+		a.layOut()
 		for _, hit := range []struct {
 			number uint64
 			class  bpfgen.Class
