@@ -233,8 +233,9 @@ func (s *definition) parseAggregation(a *Aggregation) (err error) {
 	return nil
 }
 
-// layOut gives the texts without a limit one, and places to the keys. The kernel keeps twice of a text that is normalized if there is room:
-// texts that differ in what is normalized are cut at different places.
+// layOut gives the texts without a limit one, and the keys their places. The
+// kernel keeps twice of a text that is normalized if there is room: texts that
+// differ in what is normalized are cut at different places.
 func (a *aggregation) layOut() {
 	a.shown = make([]int, len(a.Keys))
 	tries := []struct{ shown, kept int }{{defaultNormalizedText, 2}, {defaultKeyText, 2}, {defaultKeyText, 1}}

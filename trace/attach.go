@@ -150,11 +150,10 @@ func closeAll(attachments ...*Attachment) error {
 
 func (a *Attachment) enter(next attachmentPhase) (first bool) {
 	all := &a.session.attachments
-	err := a.session.use(func() error {
+	if a.session.use(func() error {
 		first = all.enter(a, next, true)
 		return nil
-	})
-	if err != nil {
+	}) != nil {
 		first = all.enter(a, next, false)
 	}
 	return first

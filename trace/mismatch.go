@@ -106,8 +106,8 @@ func (o *openCalls) compare(pair uint32, c comparison) {
 // at the end.
 const few = 8
 
-// addTo adds the calls that exits have ended, and what is wrong with the times of
-// calls, which the other losses show, too.
+// addTo adds the calls that exits have ended, and what may be wrong with the
+// times of calls, which the other losses show, too.
 func (o *openCalls) addTo(l *Losses) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
