@@ -51,15 +51,11 @@ func Elsewhere(
 }
 
 func elsewhere(path string, patterns []elfnote.Pattern) (other, relation string) {
-	has := func(candidates []string) bool {
-		for _, candidate := range candidates {
-			if hasProbes(candidate, patterns) {
-				other = candidate
-				return true
-			}
-		}
-		return false
+	type candidates struct {
+		relation string
+		files    []string
 	}
+	var all []candidates
 	if words := Interpreters(path); len(words) > 0 {
 		var run, sameName []string
 		for _, word := range words {
@@ -73,22 +69,18 @@ func elsewhere(path string, patterns []elfnote.Pattern) (other, relation string)
 			own, _ := linkedWith(program)
 			sameName = append(append(sameName, program), own...)
 		}
-		switch {
-		case has(run):
-			return other, "its interpreter %s"
-		case has(sameName):
-			return other, "another program of that name, %s,"
-		}
-		return "", ""
+		all = []candidates{{"its interpreter %s", run}, {"another program of that name, %s,", sameName}}
+	} else {
+		own, common := linkedWith(path)
+		all = []candidates{{"its library %s", own}, {"%s, in its folders,", Beside(path)},
+			{"its library %s", common}}
 	}
-	own, common := linkedWith(path)
-	switch {
-	case has(own):
-		return other, "its library %s"
-	case has(Beside(path)):
-		return other, "%s, in its folders,"
-	case has(common):
-		return other, "its library %s"
+	for _, c := range all {
+		for _, file := range c.files {
+			if hasProbes(file, patterns) {
+				return file, c.relation
+			}
+		}
 	}
 	return "", ""
 }

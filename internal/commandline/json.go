@@ -150,19 +150,14 @@ func (b *JSON) Members(text []byte) {
 // value, a moment, a string in which a byte that is not UTF-8 becomes U+FFFD,
 // or null for nil.
 func (b *JSON) Value(v any) {
-	switch v := v.(type) {
-	case int:
-		b.Int(int64(v))
-		return
-	case int64:
-		b.Int(v)
-		return
-	case uint64:
-		b.Uint(v)
-		return
-	}
 	b.separate()
 	switch v := v.(type) {
+	case int:
+		b.text = strconv.AppendInt(b.text, int64(v), 10)
+	case int64:
+		b.text = strconv.AppendInt(b.text, v, 10)
+	case uint64:
+		b.text = strconv.AppendUint(b.text, v, 10)
 	case nil:
 		b.text = append(b.text, "null"...)
 	case bool:

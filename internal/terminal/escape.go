@@ -32,50 +32,22 @@ func Escape(s string) string {
 	if isPlain(s) {
 		return s
 	}
-	return string(AppendEscaped(nil, s))
-}
-
-// AppendEscaped appends what [Escape] would return for s to dst and returns
-// the extended slice.
-func AppendEscaped(dst []byte, s string) []byte {
-	if isPlain(s) {
-		return append(dst, s...)
+	parts := strings.Split(s, `"`) // quotation marks stay
+	for i, part := range parts {
+		quoted := strconv.Quote(part)
+		parts[i] = quoted[1 : len(quoted)-1]
 	}
-	for len(s) > 0 {
-		r, size := utf8.DecodeRuneInString(s)
-		switch {
-		case r == utf8.RuneError && size == 1:
-			dst = append(dst, `\x`...)
-			dst = append(dst, hexDigits[s[0]>>4], hexDigits[s[0]&0xf])
-		case r == '\\':
-			dst = append(dst, `\\`...)
-		case strconv.IsPrint(r):
-			dst = append(dst, s[:size]...)
-		default:
-			// A quoted rune is the escape between two quotation marks.
-			quoted := strconv.QuoteRune(r)
-			dst = append(dst, quoted[1:len(quoted)-1]...)
-		}
-		s = s[size:]
-	}
-	return dst
+	return strings.Join(parts, `"`)
 }
 
 // Clean is [Escape] for messages, such as errors, which may carry escapes
 // already: it leaves backslashes alone.
 func Clean(s string) string {
-	if isPlain(s) {
-		return s
+	parts := strings.Split(s, `\`)
+	for i, part := range parts {
+		parts[i] = Escape(part)
 	}
-	var out []byte
-	for part := range strings.SplitAfterSeq(s, `\`) {
-		text, backslash := strings.CutSuffix(part, `\`)
-		out = AppendEscaped(out, text)
-		if backslash {
-			out = append(out, '\\')
-		}
-	}
-	return string(out)
+	return strings.Join(parts, `\`)
 }
 
 // Columns returns how many columns of a table the text takes: its characters.
@@ -128,8 +100,6 @@ func Wrap(s string, columns int) string {
 	}
 	return b.String()
 }
-
-const hexDigits = "0123456789abcdef"
 
 // isPlain reports whether s is printable ASCII without a backslash, as nearly
 // every name is.

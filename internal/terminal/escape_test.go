@@ -37,7 +37,6 @@ func TestEscape(t *testing.T) {
 	} {
 		t.Run(test.behaviour, func(t *testing.T) {
 			qt.Assert(t, qt.Equals(Escape(test.in), test.want))
-			qt.Assert(t, qt.Equals(string(AppendEscaped([]byte("> "), test.in)), "> "+test.want))
 		})
 	}
 }
