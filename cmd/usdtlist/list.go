@@ -427,12 +427,8 @@ func (l *lister) warnNothing(path string, file *elfnote.File, elsewhere string) 
 		l.Warn("%s: no probes%s", path, elsewhere)
 		return
 	}
-	var wanted []string
-	for _, p := range l.options.patterns {
-		wanted = append(wanted, p.String())
-	}
 	near := defs.NearestProbes(file.Sites(), l.options.patterns...)
-	text := defs.NoMatch(strings.Join(wanted, " or "), "", near)
+	text := defs.NoMatch(defs.Or(l.options.patterns), "", near)
 	if len(near) == 0 && elsewhere == "" {
 		text += " (without a pattern, all are listed)"
 	}

@@ -216,15 +216,13 @@ func (t *tracer) verdict() error {
 			"name that file on the command line to have it attached from the start", late)}
 	}
 	err := t.targets.nothing(t.options.patterns, where)
-	t.targets.mu.Lock()
-	absent := t.targets.absent(t.options.patterns)
-	t.targets.mu.Unlock()
+	nearest, absent := t.targets.absent(t.options.patterns)
 	if t.command != nil {
 		err = fmt.Errorf("%w%s", err, t.commandElsewhere())
 	}
 	if relatives := t.relatives(); relatives != "" {
 		err = fmt.Errorf("%w; %s", err, relatives)
-	} else if t.command == nil && len(t.targets.nearest) == 0 && absent == "" {
+	} else if t.command == nil && len(nearest) == 0 && absent == "" {
 		err = fmt.Errorf("%w%s", err, listsAll)
 	}
 	return &nothingError{err}

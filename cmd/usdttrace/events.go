@@ -88,7 +88,7 @@ func (p *textPrinter) event(e *trace.Event) {
 	site := p.site(e.Site)
 	b = p.hit(b, e, "", site.name)
 	if len(e.Args) > 0 {
-		b = pad(b, p.probe-terminal.Columns(site.name))
+		b = terminal.AppendBlanks(b, p.probe-terminal.Columns(site.name))
 		b = append(b, ' ')
 	}
 	b = p.arguments(b, e, func(int) bool { return true })
@@ -107,7 +107,7 @@ func (p *textPrinter) header(b []byte, duration, what string, width int) []byte 
 		b, others = append(b, "       "...), "    TID  COMMAND          "
 	}
 	b = append(append(append(b, duration...), "    PID  "...), others...)
-	b = append(pad(append(b, what...), width-len(what)), "  ARGS"...)
+	b = append(terminal.AppendBlanks(append(b, what...), width-len(what)), "  ARGS"...)
 	return append(append(b, p.style.reset...), '\n')
 }
 
@@ -116,7 +116,7 @@ func (p *textPrinter) hit(b []byte, e *trace.Event, duration, name string) []byt
 	b = p.appendTime(append(b, p.style.time...), e.Time)
 	b = append(append(b, p.style.reset...), "  "...)
 	if duration != "" {
-		b = append(append(pad(b, durationWidth-len(duration)), duration...), "  "...)
+		b = append(append(terminal.AppendBlanks(b, durationWidth-len(duration)), duration...), "  "...)
 	}
 	b = append(b, p.thread.of(e, p.narrow)...)
 	b = append(append(b, p.style.probe...), name...)
@@ -149,7 +149,7 @@ func (t *textThread) of(e *trace.Event, narrow bool) []byte {
 		t.text = append(appendRight(t.text, e.TID), "  "...)
 		command := terminal.Escape(e.Command)
 		t.text = append(t.text, command...)
-		t.text = append(pad(t.text, commandWidth-terminal.Columns(command)), "  "...)
+		t.text = append(terminal.AppendBlanks(t.text, commandWidth-terminal.Columns(command)), "  "...)
 	}
 	return t.text
 }
@@ -217,14 +217,7 @@ func (p *textPrinter) resize() {
 func appendRight(b []byte, n int) []byte {
 	var digits [20]byte
 	text := strconv.AppendInt(digits[:0], int64(n), 10)
-	return append(pad(b, numberWidth-len(text)), text...)
-}
-
-func pad(b []byte, n int) []byte {
-	for ; n > 0; n-- {
-		b = append(b, ' ')
-	}
-	return b
+	return append(terminal.AppendBlanks(b, numberWidth-len(text)), text...)
 }
 
 func appendFrame(b []byte, f stack.Frame) []byte {

@@ -160,10 +160,9 @@ func (o *options) listRules() []rule {
 
 // callFlags print calls.
 type callFlags struct {
-	slow   *time.Duration  // nil for hits instead of calls
-	match  string          // what starts and ends have in common
-	spans  []trace.Latency // of --slow
-	starts bool            // stacks of the starts of calls
+	slow   *time.Duration // nil for hits instead of calls
+	match  string         // what starts and ends have in common
+	starts bool           // stacks of the starts of calls
 }
 
 func (o *callFlags) declare(flags *commandline.Flags) {

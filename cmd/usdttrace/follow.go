@@ -98,15 +98,12 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 
 // follow watches all processes until the tracing ends. It returns when those
 // that are there have been scanned.
-func (t *tracer) follow() (err error) {
+func (t *tracer) follow() error {
 	if commandline.IsInContainer(procfs.FS("").Root()) {
 		t.messages.Warn("processes outside of this PID namespace, such as that of a container, " +
 			"are not seen (run it on the host, or in a container with the host's PIDs: --pid=host)")
 	}
-	if t.follower, err = newFollower(t, nil); err != nil {
-		return err
-	}
-	return t.follower.begin(func() error { return t.follower.SyncAll(t.ctx) })
+	return t.startFollower(nil, 0)
 }
 
 // followProcess watches one process, and ends the tracing with it.
@@ -117,16 +114,11 @@ func (t *tracer) followProcess() error {
 	}
 	family := newFamily(pid, t.options.follow)
 	recorded := t.watchLatecomers(family, 0)
-	f, err := newFollower(t, family.wants)
-	if err != nil {
-		return err
-	}
-	t.follower = f
-	scan := func() error { return f.Sync(t.ctx, pid) }
+	scanned := pid
 	if t.options.follow {
-		scan = func() error { return f.SyncAll(t.ctx) }
+		scanned = 0
 	}
-	if err := f.begin(scan); err != nil {
+	if err := t.startFollower(family.wants, scanned); err != nil {
 		return err
 	}
 	if recorded != nil {
@@ -146,15 +138,23 @@ func (t *tracer) followProcess() error {
 	return errReported
 }
 
-// begin scans for the first time, and starts further scans until the tracing
-// ends.
-func (f *follower) begin(scan func() error) error {
-	t := f.tracer
+// startFollower scans a process, or all if pid is 0, and starts further scans
+// until the tracing ends.
+func (t *tracer) startFollower(wanted func(proc.Process) bool, pid int) error {
+	f, err := newFollower(t, wanted)
+	if err != nil {
+		return err
+	}
+	t.follower = f
 	if f.watch != nil {
 		context.AfterFunc(t.ctx, f.watch.Stop)
 	}
 	done := t.messages.During("scanning processes and attaching")
-	err := scan()
+	if pid != 0 {
+		err = f.Sync(t.ctx, pid)
+	} else {
+		err = f.SyncAll(t.ctx)
+	}
 	done()
 	var reported *procfs.Error // the user has seen it
 	if err != nil && !errors.As(err, &reported) && !isEnd(err) {
@@ -179,7 +179,7 @@ func isEnd(err error) bool {
 // warnPolling says, once, if the kernel does not report what processes do.
 func (f *follower) warnPolling() {
 	if !f.polls.CompareAndSwap(true, false) {
-		return // before begin has scanned, or again
+		return // before startFollower has scanned, or again
 	}
 	if err := f.stats(); err != nil {
 		f.tracer.messages.Warn("%v: processes are scanned once in %v, "+
@@ -353,12 +353,7 @@ func (t *tracer) beginCommand() error {
 		t.messages.Warn("late attachments are not reported: %v", recorded)
 	}
 	pid := t.command.pid
-	f, err := newFollower(t, filterOf(pid, !t.alone))
-	if err != nil {
-		return err
-	}
-	t.follower = f
-	if err := f.begin(func() error { return f.Sync(t.ctx, pid) }); err != nil {
+	if err := t.startFollower(filterOf(pid, !t.alone), pid); err != nil {
 		return err
 	}
 	if sites, _ := t.targets.watched(); sites == 0 {

@@ -110,16 +110,12 @@ func (t *targets) unknown(err error) string {
 	if t.definitions == nil || len(t.selections) > 0 || !strings.Contains(err.Error(), " has no ") {
 		return ""
 	}
-	var texts []string
-	for _, p := range patterns {
-		texts = append(texts, p.String())
-	}
 	for probe := range t.definitions.Probes() {
 		if elfnote.MatchAny(patterns, probe.Provider, probe.Name) {
 			return ""
 		}
 	}
-	return defs.NoMatch(strings.Join(texts, " or "), "the definitions", nil) +
+	return defs.NoMatch(defs.Or(patterns), "the definitions", nil) +
 		t.definitions.Never(patterns) + "; "
 }
 
@@ -684,29 +680,25 @@ func (t *targets) nothing(patterns []elfnote.Pattern, where string) error {
 	if t.options.everyProbe {
 		return errors.New("no probes in " + where)
 	}
-	var texts []string
-	for _, p := range patterns {
-		texts = append(texts, p.String())
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return errors.New(defs.NoMatch(strings.Join(texts, " or "), where, t.nearest) + t.absent(patterns))
+	nearest, absent := t.absent(patterns)
+	return errors.New(defs.NoMatch(defs.Or(patterns), where, nearest) + absent)
 }
 
-// absent says why there are no such probes, as far as that is known: what a
-// process has of the same provider, or which builds have the probes. The caller
-// holds mu.
-func (t *targets) absent(patterns []elfnote.Pattern) (text string) {
+// absent returns the probes that nearly match, and why there are none that do,
+// as far as that is known: what a process has of the same provider, or which
+// builds have the probes.
+func (t *targets) absent(patterns []elfnote.Pattern) (nearest []string, text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if len(t.nearest) == 0 && len(t.siblings) > 0 {
 		text = " (there are: " + strings.Join(t.siblings, ", ") + ")"
 	}
 	if never := t.definitions.Never(patterns); never != "" {
-		return text + never
+		text += never
+	} else if len(t.nearest)+len(t.siblings) == 0 {
+		text = t.definitions.Missing(patterns)
 	}
-	if len(t.nearest)+len(t.siblings) == 0 {
-		return t.definitions.Missing(patterns)
-	}
-	return text
+	return t.nearest, text
 }
 
 // maxSiblings is how many probes of the wanted provider are named.

@@ -175,19 +175,14 @@ func (t *tracer) listSites(file string, sel *usdt.Selection) int {
 
 // pairs returns the patterns of the pairs that are measured.
 func (o *options) pairs() (all []defs.PairPattern) {
-	for i := range o.spans {
-		all = append(all, pairOf(&o.spans[i]))
+	if o.slow != nil {
+		all = slices.Clone(o.listed)
 	}
 	if o.latency != nil {
-		all = append(all, pairOf(o.latency))
+		pair, _ := defs.ParsePairPattern(o.latency.Pair) // which was parsed before
+		all = append(all, pair)
 	}
 	return all
-}
-
-// pairOf returns the pattern of a pair that is measured. It was parsed before.
-func pairOf(l *trace.Latency) defs.PairPattern {
-	pair, _ := defs.ParsePairPattern(l.Pair)
-	return pair
 }
 
 // missingPair returns an error if a pair to be measured matches none of the
@@ -289,7 +284,6 @@ func (o *options) takeCalls(
 		} else {
 			o.slow = new(time.Duration)
 			o.listed = append(o.listed, call)
-			o.spans = append(o.spans, trace.Latency{Pair: call.String()})
 		}
 	}
 	return o.check()
@@ -299,7 +293,11 @@ func (o *options) takeCalls(
 // by those of the call's probes, and keeps the names of its arguments for
 // --latency.
 func (o *options) useCalls(definitions *defs.Definitions) {
-	for _, pair := range slices.Concat(o.pairs(), o.listed) {
+	pairs := o.pairs()
+	if o.listPairs {
+		pairs = o.listed
+	}
+	for _, pair := range pairs {
 		call, ok := definitions.Call(pair)
 		if !ok {
 			continue
@@ -354,9 +352,6 @@ func (o *options) parsePairs(words []string) error {
 		}
 		o.patterns = append(o.patterns, pair.Patterns()...)
 		o.listed = append(o.listed, pair)
-		if o.slow != nil {
-			o.spans = append(o.spans, o.call(pair))
-		}
 	}
 	return nil
 }

@@ -481,14 +481,12 @@ func (t *tracer) noteBegun() {
 		text = unfit.Error()
 	} else {
 		t.addNearest(t.options.pid)
-		t.targets.mu.Lock()
-		absent := t.targets.absent(t.options.patterns)
+		nearest, absent := t.targets.absent(t.options.patterns)
 		if absent != "" && t.options.pid != 0 { // waiting will hardly help
 			text = strings.TrimSuffix(text, " yet")
 			next = "only what it maps or executes later can have one"
 		}
-		text += defs.Nearest(t.targets.nearest) + absent
-		t.targets.mu.Unlock()
+		text += defs.Nearest(nearest) + absent
 	}
 	t.messages.Note("%s; %s (Ctrl-C ends)", text, next)
 }
@@ -601,13 +599,14 @@ func (t *tracer) openSession() error {
 // are definitions of arguments.
 func (o *options) events(defined bool) *trace.EventOptions {
 	e := &trace.EventOptions{
-		Spans: o.spans, Exits: !o.fromEvents(), StartStacks: o.starts, StackCopy: o.unwind, ShareRing: o.all,
+		Exits: !o.fromEvents(), StartStacks: o.starts, StackCopy: o.unwind, ShareRing: o.all,
 		RingSize:    o.buffer,
 		ReuseEvents: true, // each is printed, or added to a sample, before the next comes
 		Captures:    slices.Clone(o.captures),
+		Sampling:    trace.Sampling{Every: o.every, PerSecond: o.rate},
 	}
 	for i := range e.Captures {
-		if c := &e.Captures[i]; len(c.Probes) == 0 && len(o.spans) == 0 && o.latency == nil {
+		if c := &e.Captures[i]; len(c.Probes) == 0 && !o.measuresCalls() {
 			c.Probes = o.patterns // their names count, not those of others
 		}
 	}
@@ -623,14 +622,13 @@ func (o *options) events(defined bool) *trace.EventOptions {
 	} else {
 		e.Delay = delay
 	}
+	if o.slow != nil {
+		for _, pair := range o.listed {
+			e.Spans = append(e.Spans, o.call(pair))
+		}
+	}
 	if o.chromeTrace != "" && o.latency != nil {
 		e.Spans = append(e.Spans, *o.latency)
-	}
-	switch {
-	case o.every > 0:
-		e.Sampling.Every = o.every
-	case o.rate > 0:
-		e.Sampling.PerSecond = o.rate
 	}
 	if o.unwind > 0 && o.buffer == 0 {
 		e.RingSize = unwindBuffer

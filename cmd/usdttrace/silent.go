@@ -404,15 +404,9 @@ func (t *tracer) otherFiles(samePath bool) (lines []string) {
 	return lines
 }
 
-// mapping returns which of the wanted processes, or of all if wanted is nil,
-// map which files with probes that match. The files are closed. What cannot be
-// read is left out.
-func mapping(wanted func(proc.Process) bool, patterns ...elfnote.Pattern) (pairs []*procwatch.ProcessFile) {
-	eachPair(wanted, func(pair *procwatch.ProcessFile) { pairs = append(pairs, pair) }, patterns...)
-	return pairs
-}
-
-// eachPair calls do with each of mapping, whose file is open until it returns.
+// eachPair calls do with each file with probes that match, and each of the
+// wanted processes, or of all if wanted is nil, that map it. The file is open
+// until do returns. What cannot be read is left out.
 func eachPair(
 	wanted func(proc.Process) bool, do func(*procwatch.ProcessFile), patterns ...elfnote.Pattern,
 ) {
@@ -432,12 +426,12 @@ func (t *tracer) relatives() string {
 		return ""
 	}
 	found, path := make(map[int]bool), ""
-	for _, pair := range mapping(filterOf(o.pid, true), o.patterns...) {
+	eachPair(filterOf(o.pid, true), func(pair *procwatch.ProcessFile) {
 		if pair.Process.PID != o.pid {
 			found[pair.Process.PID] = true
 			path = pair.Path
 		}
-	}
+	}, o.patterns...)
 	verb := "map"
 	if len(found) == 0 {
 		return ""

@@ -276,10 +276,13 @@ func (t *targets) find(files []string, pid int) error {
 	case missing == nil:
 		return nil
 	case pid != 0:
-		if pairs := mapping(filterOf(pid, false), t.options.patterns...); len(pairs) > 0 {
-			// java, for one, is a launcher: its probes are in libjvm.so.
+		path := "" // java, for one, is a launcher: its probes are in libjvm.so
+		eachPair(filterOf(pid, false), func(pair *procwatch.ProcessFile) {
+			path = cmp.Or(path, pair.Path)
+		}, t.options.patterns...)
+		if path != "" {
 			missing = fmt.Errorf("%w; process %d maps %s, which has matching probes: "+
-				"name that, or no file", missing, pid, pairs[0].Path)
+				"name that, or no file", missing, pid, path)
 		}
 	}
 	return &nothingError{missing}

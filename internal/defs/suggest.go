@@ -26,6 +26,15 @@ const (
 	longest = 128
 )
 
+// Or returns patterns as a text: "a:b or c:d".
+func Or(patterns []elfnote.Pattern) string {
+	var texts []string
+	for _, p := range patterns {
+		texts = append(texts, p.String())
+	}
+	return strings.Join(texts, " or ")
+}
+
 // NoMatch says that no probe matches any of the patterns in a place, if that is
 // named, and which probes are spelled most alike, if there are some.
 func NoMatch(patterns, where string, nearest []string) string {

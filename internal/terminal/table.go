@@ -52,11 +52,11 @@ func WriteTable(w io.Writer, lines iter.Seq[[]Cell], bar func(part float64) stri
 				continue
 			}
 			if c.Right {
-				b = appendBlanks(b, room)
+				b = AppendBlanks(b, room)
 			}
 			b = append(b, c.Text...)
 			if !c.Right && i < len(line)-1 {
-				b = appendBlanks(b, room)
+				b = AppendBlanks(b, room)
 			}
 		}
 		w.Write(append(b, '\n')) // a writer with a buffer keeps the error
@@ -65,7 +65,8 @@ func WriteTable(w io.Writer, lines iter.Seq[[]Cell], bar func(part float64) stri
 
 const blanks = "                                "
 
-func appendBlanks(b []byte, n int) []byte {
+// AppendBlanks appends this many blanks, none for a number below 1.
+func AppendBlanks(b []byte, n int) []byte {
 	for ; n > len(blanks); n -= len(blanks) {
 		b = append(b, blanks...)
 	}
