@@ -49,7 +49,7 @@ type textPrinter struct {
 	headed bool // the header of calls is above
 	probe  int  // width of the column
 	known  map[*trace.Site]*siteText
-	thread textThread
+	thread threadText
 	second int64  // that clock is of
 	clock  []byte // HH:MM:SS
 }
@@ -101,6 +101,7 @@ func (p *textPrinter) event(e *trace.Event) {
 func (p *textPrinter) header(b []byte, duration, what string, width int) []byte {
 	p.resize()
 	p.narrow = p.width > 0 && p.width < narrowWidth
+	p.thread = threadText{}
 	b = append(append(b, p.style.header...), "TIME      "...)
 	others := ""
 	if !p.narrow {
@@ -118,7 +119,7 @@ func (p *textPrinter) hit(b []byte, e *trace.Event, duration, name string) []byt
 	if duration != "" {
 		b = append(append(terminal.AppendBlanks(b, durationWidth-len(duration)), duration...), "  "...)
 	}
-	b = append(b, p.thread.of(e, p.narrow)...)
+	b = append(b, p.threadOf(e)...)
 	b = append(append(b, p.style.probe...), name...)
 	return append(b, p.style.reset...)
 }
@@ -129,29 +130,34 @@ func (p *textPrinter) site(site *trace.Site) *siteText {
 	})
 }
 
-// textThread is the columns of a thread, which often has event after event.
-type textThread struct {
+// threadText is what is printed of a thread, which often has event after event.
+type threadText struct {
 	pid, tid int
 	command  string
-	narrow   bool
 	text     []byte
 }
 
-// of returns the columns of an event's thread. They are valid until the next
-// call.
-func (t *textThread) of(e *trace.Event, narrow bool) []byte {
-	if len(t.text) > 0 && e.PID == t.pid && e.TID == t.tid && e.Command == t.command && narrow == t.narrow {
-		return t.text
-	}
-	t.pid, t.tid, t.command, t.narrow = e.PID, e.TID, e.Command, narrow
-	t.text = append(appendRight(t.text[:0], e.PID), "  "...)
-	if !narrow {
-		t.text = append(appendRight(t.text, e.TID), "  "...)
-		command := terminal.Escape(e.Command)
-		t.text = append(t.text, command...)
-		t.text = append(terminal.AppendBlanks(t.text, commandWidth-terminal.Columns(command)), "  "...)
+// of returns the text of an event's thread, which build appends if it is
+// another one than before. It is valid until the next call.
+func (t *threadText) of(e *trace.Event, build func(b []byte) []byte) []byte {
+	if len(t.text) == 0 || e.PID != t.pid || e.TID != t.tid || e.Command != t.command {
+		t.pid, t.tid, t.command = e.PID, e.TID, e.Command
+		t.text = build(t.text[:0])
 	}
 	return t.text
+}
+
+func (p *textPrinter) threadOf(e *trace.Event) []byte {
+	return p.thread.of(e, func(b []byte) []byte {
+		b = append(appendRight(b, e.PID), "  "...)
+		if p.narrow {
+			return b
+		}
+		b = append(appendRight(b, e.TID), "  "...)
+		command := terminal.Escape(e.Command)
+		b = append(b, command...)
+		return append(terminal.AppendBlanks(b, commandWidth-terminal.Columns(command)), "  "...)
+	})
 }
 
 // of returns what all hits of a site have in common of their arguments. A call

@@ -26,7 +26,8 @@ type jsonPrinter struct {
 	json   commandline.JSON
 
 	hits       map[*trace.Site]*jsonHit
-	thread     jsonThread        // of the last event
+	thread     threadText        // of the last event
+	ofThread   commandline.JSON  // builds that
 	containers map[string]string // their IDs by the path of a control group, "" for none
 }
 
@@ -63,7 +64,7 @@ func (p *jsonPrinter) event(e *trace.Event) {
 	j.Value(e.Time)
 	j.Key("monotonic_ns")
 	j.Int(int64(e.Monotonic))
-	j.Members(p.thread.of(e))
+	j.Members(p.threadOf(e))
 	j.Key("cpu")
 	j.Int(int64(e.CPU))
 	if p.tracer.options.samples() {
@@ -372,22 +373,13 @@ func (a *jsonArgument) add(j *commandline.JSON, v *trace.Value) {
 	j.End('}')
 }
 
-// jsonThread is the JSON of a thread, which often has event after event.
-type jsonThread struct {
-	pid, tid int
-	command  string
-	json     commandline.JSON
-}
-
-// of returns the members that say which thread an event is of. They are valid
-// until the next call.
-func (t *jsonThread) of(e *trace.Event) []byte {
-	if len(t.json.Bytes()) == 0 || e.PID != t.pid || e.TID != t.tid || e.Command != t.command {
-		t.pid, t.tid, t.command = e.PID, e.TID, e.Command
-		t.json.Reset()
-		t.json.Fields("pid", e.PID, "tid", e.TID, "command", e.Command)
-	}
-	return t.json.Bytes()
+// threadOf returns the members that say which thread an event is of.
+func (p *jsonPrinter) threadOf(e *trace.Event) []byte {
+	return p.thread.of(e, func(b []byte) []byte {
+		p.ofThread.Reset()
+		p.ofThread.Fields("pid", e.PID, "tid", e.TID, "command", e.Command)
+		return append(b, p.ofThread.Bytes()...)
+	})
 }
 
 // tracePrinter writes events as Chrome's trace event format has them, for

@@ -23,47 +23,26 @@ import (
 // durationWidth is that of the longest time, such as 123.4ms.
 const durationWidth = 8
 
-// span prints a call that has ended: when it began, how long it took, the
-// arguments of its start, and those of its end that differ.
+// span prints a call that has ended.
 func (p *textPrinter) span(e *trace.Event) {
-	if e.Ended != "" {
-		how := p.tracer.howEnded(e)
-		if p.tracer.showsVariables(e.Start.Site) {
-			how += " (variables as at its start)"
-		}
-		b := append(p.call(e, terminal.Escape(cutName(e.Pair())), how), '\n')
-		if p.tracer.options.starts {
-			b = p.framesOf(b, e.Start)
-		}
-		p.line = b
-		p.out.Write(b) // the output keeps the error
-		return
-	}
 	state := ""
-	if e.Failed {
+	switch {
+	case e.Ended != "":
+		state = p.tracer.howEnded(e)
+		if p.tracer.showsVariables(e.Start.Site) {
+			state += " (variables as at its start)"
+		}
+	case e.Failed:
 		state = "failed"
 	}
-	b := p.call(e, terminal.Escape(cutName(e.Pair())), state)
-	if own := func(i int) bool { return !repeats(e, i) }; anyArgument(e, own) {
-		b = p.arguments(append(b, "  ->"...), e, own)
-	}
-	b = append(b, '\n')
-	switch o := p.tracer.options; {
-	case o.stack && o.starts:
-		b = p.framesOf(append(b, "  started at\n"...), e.Start)
-		b = p.framesOf(append(b, "  ended at\n"...), e)
-	case o.starts:
-		b = p.framesOf(b, e.Start)
-	default:
-		b = p.framesOf(b, e)
-	}
-	p.line = b
-	p.out.Write(b) // the output keeps the error
+	p.call(e, state)
 }
 
-// call returns a line about a call, without its end, and before the first one
-// the header.
-func (p *textPrinter) call(e *trace.Event, name, state string) []byte {
+// call prints a call: when it began, how long it took, the arguments of its
+// start, and those of its end, or of now, that differ. Before the first one it
+// prints the header.
+func (p *textPrinter) call(e *trace.Event, state string) {
+	name := terminal.Escape(cutName(e.Pair()))
 	b := p.line[:0]
 	if !p.headed {
 		if p.begun {
@@ -77,12 +56,31 @@ func (p *textPrinter) call(e *trace.Event, name, state string) []byte {
 		b = append(append(append(b, "  "...), p.style.header...), state...)
 		b = append(b, p.style.reset...)
 	}
-	if len(e.Start.Args) == 0 {
-		return b
+	isOpen := e.Probe == ""
+	if len(e.Start.Args) > 0 {
+		b = p.arguments(append(b, ' '), e.Start, func(i int) bool {
+			return !isOpen || i >= len(e.Args) || e.Start.Args[i].IsPresent() // else only now is known
+		})
 	}
-	return p.arguments(append(b, ' '), e.Start, func(i int) bool {
-		return e.Probe != "" || i >= len(e.Args) || e.Start.Args[i].IsPresent() // else only now is known
-	})
+	if differs := func(i int) bool { return !repeats(e, i) }; anyArgument(e, differs) {
+		b = p.arguments(append(b, "  ->"...), e, differs)
+	}
+	b = append(b, '\n')
+	atStart, atEnd := p.tracer.options.starts, p.tracer.options.stack && !isOpen && e.Ended == ""
+	if atStart && atEnd {
+		b = append(b, "  started at\n"...)
+	}
+	if atStart {
+		b = p.framesOf(b, e.Start)
+	}
+	if atStart && atEnd {
+		b = append(b, "  ended at\n"...)
+	}
+	if atEnd {
+		b = p.framesOf(b, e)
+	}
+	p.line = b
+	p.out.Write(b) // the output keeps the error
 }
 
 // showsVariables reports whether --str shows variables at a site. What they
@@ -116,16 +114,7 @@ func (p *textPrinter) open(calls []*trace.Event) {
 		if int64(c.Start.Monotonic) < p.tracer.began.monotonic {
 			state = "open since before"
 		}
-		b := p.call(c, terminal.Escape(cutName(c.Pair())), state)
-		if differs := func(i int) bool { return !repeats(c, i) }; anyArgument(c, differs) {
-			b = p.arguments(append(b, "  ->"...), c, differs)
-		}
-		b = append(b, '\n')
-		if p.tracer.options.starts {
-			b = p.framesOf(b, c.Start)
-		}
-		p.line = b
-		p.out.Write(b) // the output keeps the error
+		p.call(c, state)
 	}
 	if more := len(calls) - maxOpen; more > 0 {
 		fmt.Fprintf(p.out, "and %s that began later\n", plural(more, "open call"))
@@ -255,14 +244,14 @@ func (p *jsonPrinter) call(kind string, e *trace.Event) *commandline.JSON {
 	j.Fields("time", e.Start.Time, "monotonic_ns", int64(e.Start.Monotonic),
 		"duration_ns", int64(e.Duration))
 	if kind == "span" {
-		j.Members(p.thread.of(e))
+		j.Members(p.threadOf(e))
 		j.Fields("cpu", e.CPU)
 		if p.tracer.options.samples() {
 			j.Fields("weight", e.Weight)
 		}
 		p.container(e.CgroupID)
 	} else {
-		j.Members(p.thread.of(e.Start))
+		j.Members(p.threadOf(e.Start))
 		p.container(e.Start.CgroupID)
 	}
 	j.Fields("pair", cutName(e.Pair()))

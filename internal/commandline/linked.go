@@ -56,7 +56,7 @@ func linkedBy(path string, cached func(name string) []string) (files []string) {
 	if err != nil {
 		return nil
 	}
-	search := search{cached, program.Machine, program.Class()}
+	search := search{cached, ldso.Target{Machine: program.Machine, Class: program.Class()}}
 	linker := interpreter(program)
 	program.Close()
 
@@ -98,19 +98,8 @@ func linkedBy(path string, cached func(name string) []string) (files []string) {
 
 // search is for libraries that are built for a machine.
 type search struct {
-	cached  func(name string) []string
-	machine elf.Machine
-	class   elf.Class
-}
-
-// finds reports whether there is such a file at a path.
-func (s *search) finds(path string) bool {
-	file, err := elffile.Open(path)
-	if err != nil {
-		return false
-	}
-	defer file.Close()
-	return s.machine == file.Machine && s.class == file.Class()
+	cached func(name string) []string
+	target ldso.Target
 }
 
 // needed returns the files that a library may be, by its name or path.
@@ -119,17 +108,17 @@ func (s *search) needed(name string, folders []string) (files []string) {
 		return []string{name}
 	}
 	for _, folder := range folders {
-		if file := filepath.Join(folder, name); s.finds(file) {
+		if file := filepath.Join(folder, name); s.target.Has(file) {
 			return []string{file}
 		}
 	}
 	for _, file := range s.cached(name) {
-		if s.finds(file) {
+		if s.target.Has(file) {
 			files = append(files, file)
 		}
 	}
 	for _, folder := range systemFolders {
-		if file := filepath.Join(folder, name); len(files) == 0 && s.finds(file) {
+		if file := filepath.Join(folder, name); len(files) == 0 && s.target.Has(file) {
 			files = append(files, file)
 		}
 	}

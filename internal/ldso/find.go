@@ -49,22 +49,22 @@ func Find(name string) (string, error) {
 
 // host returns the machine and class of this process's program, the zero value
 // if that cannot be found out.
-func host() target {
+func host() Target {
 	self, err := elffile.Open("/proc/self/exe")
 	if err != nil {
-		return target{}
+		return Target{}
 	}
 	defer self.Close()
-	return target{self.Machine, self.Class()}
+	return Target{self.Machine, self.Class()}
 }
 
-// target is what a library is built for. The zero value is anything.
-type target struct {
-	machine elf.Machine
-	class   elf.Class
+// Target is what a library is built for. The zero value is anything.
+type Target struct {
+	Machine elf.Machine
+	Class   elf.Class
 }
 
-func find(name, cacheFile string, wanted target) (string, error) {
+func find(name, cacheFile string, wanted Target) (string, error) {
 	isLibrary := strings.HasSuffix(name, ".so") || strings.Contains(name, ".so.")
 	library := name
 	if !isLibrary {
@@ -147,7 +147,7 @@ func Cached() func(name string) []string {
 
 // library returns the path of a library that is there and is built for a
 // machine, "" if the cache names none.
-func (c *cache) library(name string, wanted target) (string, error) {
+func (c *cache) library(name string, wanted Target) (string, error) {
 	entries := c.find(func(entry []byte) bool { return string(entry) == name })
 	if len(entries) == 0 && strings.HasSuffix(name, ".so") {
 		entries = c.find(func(entry []byte) bool { return isVersionOf(name, string(entry)) })
@@ -155,7 +155,7 @@ func (c *cache) library(name string, wanted target) (string, error) {
 			return compareVersions(b.name[len(name)+1:], a.name[len(name)+1:])
 		})
 	}
-	usable := slices.DeleteFunc(entries, func(e cacheEntry) bool { return !wanted.has(e.path) })
+	usable := slices.DeleteFunc(entries, func(e cacheEntry) bool { return !wanted.Has(e.path) })
 	if len(usable) == 0 {
 		return "", nil
 	}
@@ -168,13 +168,14 @@ func (c *cache) library(name string, wanted target) (string, error) {
 	return usable[0].path, nil
 }
 
-func (t target) has(path string) bool {
+// Has reports whether the file at a path is built for the target.
+func (t Target) Has(path string) bool {
 	file, err := elffile.Open(path)
 	if err != nil {
 		return false
 	}
 	defer file.Close()
-	return t == target{} || t == target{file.Machine, file.Class()}
+	return t == Target{} || t == Target{file.Machine, file.Class()}
 }
 
 // isVersionOf reports whether name is library, which ends in ".so", followed by

@@ -27,7 +27,7 @@ func writeFile(t *testing.T, path string, mode os.FileMode, data []byte) {
 }
 
 func TestFind(t *testing.T) {
-	wanted := target{elf.EM_X86_64, elf.ELFCLASS64}
+	wanted := Target{elf.EM_X86_64, elf.ELFCLASS64}
 	other := elfimage.New64()
 	other.Machine = elf.EM_AARCH64
 	files := map[string][]byte{
@@ -106,12 +106,12 @@ func TestFind(t *testing.T) {
 }
 
 func TestFindWithoutAUsableCache(t *testing.T) {
-	_, err := find("libx.so.1", filepath.Join(t.TempDir(), "cache"), target{})
+	_, err := find("libx.so.1", filepath.Join(t.TempDir(), "cache"), Target{})
 	qt.Check(t, qt.ErrorIs(err, fs.ErrNotExist))
 	qt.Check(t, qt.ErrorMatches(err, ".*no such library in .*/cache \\(give the path of the file\\)"))
 	malformed := filepath.Join(t.TempDir(), "cache")
 	writeFile(t, malformed, 0o644, []byte("x"))
-	_, err = find("libx.so.1", malformed, target{})
+	_, err = find("libx.so.1", malformed, Target{})
 	qt.Check(t, qt.ErrorMatches(err, ".*: not a cache of library names, or a malformed one .*"))
 	for _, name := range []string{"", "a/b", "a\x00"} {
 		_, err := Find(name)
