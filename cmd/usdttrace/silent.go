@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -254,19 +255,18 @@ func (t *tracer) warnTraps() {
 		case len(o.files) > 0 && pid != o.pid && !mayRun(name, t.targets.baseNames()):
 			return
 		}
-		if name != "" {
-			name = " (" + name + ")"
-		}
-		t.messages.WarnOf("processes ended by SIGTRAP", "process %d%s ended by SIGTRAP%s", pid, name,
+		name = cmp.Or(name, "gone before its name was read")
+		t.messages.WarnOf("processes ended by SIGTRAP", "process %d (%s) ended by SIGTRAP%s", pid, name,
 			trapped)
 	})
 }
 
 // mayRun reports whether a process that has ended may have run one of some
-// files, by its name: what it had mapped is gone. A library can be in any.
+// files, by its name: what it had mapped is gone. A library can be in any, and
+// a process whose name is unknown may have run any.
 func mayRun(command string, files map[string]bool) bool {
 	for file := range files {
-		if command != "" && strings.HasPrefix(file, command) || strings.HasPrefix(command, file) ||
+		if strings.HasPrefix(file, command) || strings.HasPrefix(command, file) ||
 			strings.Contains(file, ".so") {
 			return true
 		}
