@@ -153,12 +153,17 @@ func open(mapped openable) (f openedFile) {
 	if err != nil {
 		return f
 	}
-	if f.elf, err = debuginfo.New(opened); err != nil {
+	if f = readHeaders(opened); f.elf == nil {
 		opened.Close()
-		return openedFile{}
 	}
-	f.buildID, _ = f.elf.BuildID()
-	f.functionBytes = f.elf.FunctionBytes()
+	return f
+}
+
+func readHeaders(from io.ReaderAt) (f openedFile) {
+	if f.elf, _ = debuginfo.New(from); f.elf != nil { // nil with an error
+		f.buildID, _ = f.elf.BuildID()
+		f.functionBytes = f.elf.FunctionBytes()
+	}
 	return f
 }
 

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/deadline"
-	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
@@ -190,10 +189,9 @@ func vdsoOf(path string) uint64 {
 func (fs *files) vdsoAt(address uint64) []mapping {
 	if fs.vdso == nil {
 		fs.seen++
-		fs.vdso = &file{number: fs.seen, elf: readVDSO()}
-		if fs.vdso.elf != nil {
-			fs.vdso.machine, fs.vdso.segments = fs.vdso.elf.Machine, fs.vdso.elf.Segments
-			fs.vdso.buildID, _ = fs.vdso.elf.BuildID()
+		fs.vdso = &file{number: fs.seen}
+		if read := readVDSO(); read.elf != nil {
+			fs.vdso.use(read)
 		}
 	}
 	if address == 0 || len(fs.vdso.segments) != 1 {
@@ -203,18 +201,17 @@ func (fs *files) vdsoAt(address uint64) []mapping {
 	return []mapping{{procfs.Mapping{Start: address, End: address + size}, fs.vdso, "[vdso]"}}
 }
 
-// readVDSO reads the vDSO of this process, nil if there is none.
-func readVDSO() *debuginfo.File {
+// readVDSO reads the vDSO of this process.
+func readVDSO() (none openedFile) {
 	memory, err := os.Open("/proc/self/mem")
 	if err != nil {
-		return nil
+		return none
 	}
 	defer memory.Close()
 	code := make([]byte, maxVDSO)
 	// It fails past the end of the mapping, and at address 0.
 	n, _ := memory.ReadAt(code, int64(vdsoOf("/proc/self/auxv")))
-	read, _ := debuginfo.New(bytes.NewReader(code[:n])) // nil with an error
-	return read
+	return readHeaders(bytes.NewReader(code[:n]))
 }
 
 // add remembers a process that is not known, and makes room for it.

@@ -4,6 +4,7 @@ package stack
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -141,17 +142,17 @@ func (p *Profile) AddFrames(pid int, frames []Frame, values []int64, labels map[
 	}
 	places := make([]*profile.Location, 0, len(frames))
 	for _, f := range frames {
-		name := f.Function
-		switch {
-		case name != "":
-		case f.File != "":
-			name = "[" + filepath.Base(f.File) + "]"
-		default:
-			name = "[unknown]"
-		}
-		places = append(places, p.named(name))
+		places = append(places, p.named(cmp.Or(f.Function, nameless(f.File))))
 	}
 	p.add(places, pid, values, labels)
+}
+
+// nameless stands for a function of a file without a name.
+func nameless(file string) string {
+	if file == "" {
+		return "[unknown]"
+	}
+	return "[" + filepath.Base(file) + "]"
 }
 
 // add adds values to the sample of a stack. A place is nil if there was no room
@@ -244,11 +245,10 @@ func (p *Profile) Len(ctx context.Context) (shown, negative int) {
 // processName returns COMMAND (PID), or only the PID if the process is not
 // known.
 func (s *Symbolizer) processName(pid int) string {
-	if s == nil {
-		return fmt.Sprint(pid)
-	}
-	if known := s.processes[pid]; known != nil && !known.onlyRecorded {
-		return fmt.Sprintf("%s (%d)", known.Command, pid)
+	if s != nil {
+		if known := s.processes[pid]; known != nil && !known.onlyRecorded {
+			return fmt.Sprintf("%s (%d)", known.Command, pid)
+		}
 	}
 	return fmt.Sprint(pid)
 }
@@ -495,11 +495,11 @@ func namesOn(s *profile.Sample) iter.Seq2[string, string] {
 		}
 		for _, at := range slices.Backward(s.Location) {
 			if len(at.Line) == 0 {
-				name := "[unknown]"
+				file := ""
 				if at.Mapping != nil {
-					name = "[" + filepath.Base(at.Mapping.File) + "]"
+					file = at.Mapping.File
 				}
-				if !yield(folded(name), "") {
+				if !yield(folded(nameless(file)), "") {
 					return
 				}
 			}

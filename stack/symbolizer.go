@@ -121,14 +121,13 @@ func (f Frame) String() string {
 // NewSymbolizer returns a Symbolizer for the processes of a proc file system.
 func NewSymbolizer(fs proc.FS) *Symbolizer {
 	machine, _ := sys.KernelMachine() // no other has events
-	s := &Symbolizer{
+	return &Symbolizer{
 		fs:        procfs.FS(fs),
 		machine:   machine,
 		processes: make(map[int]*process),
 		busy:      make(map[int]chan struct{}),
 		files:     files{known: make(map[procwatch.Version]*file)},
 	}
-	return s
 }
 
 // Close closes all files and forgets everything.

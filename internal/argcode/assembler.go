@@ -233,12 +233,12 @@ func (a *Assembler) Aside(label, back Label, emit func()) {
 	})
 }
 
-// Search emits a search for the number in a register among ascending numbers.
-// There must be at least one. leaf emits the code for one of them, from which
-// control must not reach the code after it. There the register holds none of
-// the other numbers, but it may hold a number that is not among them.
-func (a *Assembler) Search(
-	register asm.Register, numbers []uint64, scratch asm.Register, leaf func(i int),
+// Search emits a search for the last of ascending numbers that the one in a
+// register is above, as the jump op compares them; if it is above none, for the
+// first. leaf emits the code for one of them, from which control must not reach
+// the code after it.
+func (a *Assembler) Search(op asm.JumpOp, register asm.Register, numbers []uint64,
+	scratch asm.Register, leaf func(i int),
 ) {
 	var among func(from, to int)
 	among = func(from, to int) {
@@ -246,11 +246,11 @@ func (a *Assembler) Search(
 			leaf(from)
 			return
 		}
-		upper, half := a.Label(), (from+to)/2
-		a.JumpIfImm(asm.JGE, register, numbers[half], scratch, upper)
-		among(from, half)
-		a.Place(upper)
+		lower, half := a.Label(), (from+to)/2
+		a.JumpIfImm(opposites[op], register, numbers[half], scratch, lower)
 		among(half, to)
+		a.Place(lower)
+		among(from, half)
 	}
 	among(0, len(numbers))
 }

@@ -372,13 +372,9 @@ type lookup struct {
 }
 
 // AddDebugFile returns a file with the symbols of its debug file: the one at
-// path, or if that is "" the installed one. It fetches nothing.
-//
-// Debug files are searched for by the build ID below /usr/lib/debug and in the
-// debuginfod caches of the user ($DEBUGINFOD_CACHE_PATH, $XDG_CACHE_HOME,
-// $HOME/.cache), and by the name in .gnu_debuglink beside a file that was
-// opened by a path. If the file's directory is not searched, the errors of
-// symbols name the debug file.
+// path, or if that is "" the installed one, see [File.debugFiles]. It fetches
+// nothing. If the file's directory is not searched, the errors of symbols name
+// the debug file.
 func AddDebugFile(file *elfnote.File, path string) *WithDebugFile {
 	w := &WithDebugFile{File: file, path: path, known: make(map[string]lookup)}
 	w.got = sync.OnceValues(func() (elf.Symbol, error) {

@@ -114,14 +114,12 @@ func (t *GoTable) entry(i int) uint64 { return uint64(t.order.Uint32(t.functions
 // field returns a number that is said of a function, 0 if the table ends
 // before.
 func (t *GoTable) field(function int, offset uint64) uint32 {
-	return number(t.order, t.functions, uint64(t.order.Uint32(t.functions[8*function+4:]))+offset)
+	c := t.cursor(t.functions, uint64(t.order.Uint32(t.functions[8*function+4:]))+offset)
+	return uint32(c.Unsigned(4))
 }
 
-func number(order binary.ByteOrder, b []byte, at uint64) uint32 {
-	if at > uint64(len(b)) || len(b)-int(at) < 4 {
-		return 0
-	}
-	return order.Uint32(b[at:])
+func (t *GoTable) cursor(part []byte, at uint64) Cursor {
+	return Cursor{Bytes: part, At: int(min(at, uint64(len(part)))), Order: t.order}
 }
 
 // The places of what is said of a function.
@@ -161,18 +159,19 @@ func (t *GoTable) Line(address uint64) (file string, line int, ok bool) {
 		return "", 0, false
 	}
 	const none = math.MaxUint32 // a function of the linker has no unit
-	place := number(t.order, t.units, 4*(uint64(t.field(i, goUnit))+uint64(fileNumber)))
+	unit := t.cursor(t.units, 4*(uint64(t.field(i, goUnit))+uint64(fileNumber)))
+	place := unit.Unsigned(4)
 	if t.field(i, goUnit) == none || place == none {
 		return "", 0, false
 	}
-	name := Cursor{Bytes: t.files, At: int(min(uint64(place), uint64(len(t.files))))}
+	name := t.cursor(t.files, place)
 	return string(name.Text(MaxDebugString)), int(number32), !name.Short
 }
 
 // value returns the value at an offset in a function, of a table with steps:
 // how much the value grows, and for how much code it holds.
 func (t *GoTable) value(table uint32, offset uint64) (value int32, ok bool) {
-	c := Cursor{Bytes: t.steps, At: int(min(uint64(table), uint64(len(t.steps))))}
+	c := t.cursor(t.steps, uint64(table))
 	value = -1
 	until := uint64(0)
 	for n := range maxGoSteps {

@@ -98,7 +98,15 @@ func KeyClass(classes uint32, key int) Class { return Class(classes >> (2 * key)
 // bits.
 const MaxKeys = 16
 
-// terms returns the keys and the value, if there is one.
+// isOf reports whether hits of a site, or the calls that end there, are added.
+func (a *Aggregation) isOf(site *Site) bool {
+	if a.Latency == nil {
+		return a.Applies(site)
+	}
+	pair, _ := site.Pairs[a.Latency].end()
+	return pair != 0
+}
+
 func (a *Aggregation) terms() (terms []*expr.Term) {
 	for i := range a.Keys {
 		terms = append(terms, &a.Keys[i])
@@ -327,10 +335,7 @@ func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 // none if there is no word, which the verifier wants checked.
 func (b *builder) generation(none argcode.Label) {
 	if b.plan.Generations == 0 || !slices.ContainsFunc(b.plan.Aggregations,
-		func(a *Aggregation) bool {
-			pair, _ := b.site.Pairs[a.Latency].end()
-			return a.Latency != nil && pair != 0 || a.Latency == nil && a.Applies(b.site)
-		}) {
+		func(a *Aggregation) bool { return a.isOf(b.site) }) {
 		return
 	}
 	b.generations = b.Alloc(8)

@@ -10,8 +10,6 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf/asm"
-
-	"github.com/gousdt/gousdt/internal/argcode"
 )
 
 // Histogram says how values are distributed.
@@ -220,44 +218,43 @@ func (b *builder) magnitude(dst asm.Register, h *Histogram) {
 	// A number belongs to the bucket that it ends.
 	b.JumpIfImm(asm.JLE, r1, h.root(0), r2, done)
 	b.Emit(asm.Add.Imm(dst, 1))
-	b.search(dst, asm.JLE, r1, h.root, 0, 1<<h.Scale-1, done)
+	roots := make([]uint64, 1<<h.Scale)
+	for i := range roots {
+		roots[i] = h.root(i)
+	}
+	b.addLast(dst, asm.JGT, r1, roots, 0)
 	b.Place(done)
 }
 
-// search adds to dst the number of the greatest limit that is less than a
-// value: it is at least the first one and at most the last one. Then it goes to
-// done. atMost compares as the value is compared: with a sign, or without.
-func (b *builder) search(dst asm.Register, atMost asm.JumpOp, value asm.Register,
-	limit func(int) uint64, first, last int, done argcode.Label,
+// addLast adds to dst the number of the last of ascending limits that a value is
+// above, as in Search. The first one's number is first.
+func (b *builder) addLast(
+	dst asm.Register, above asm.JumpOp, value asm.Register, limits []uint64, first int,
 ) {
-	if first == last {
-		if first > 0 {
-			b.Emit(asm.Add.Imm(dst, int32(first)))
+	done := b.Label()
+	b.Search(above, value, limits, r2, func(i int) {
+		if first+i > 0 {
+			b.Emit(asm.Add.Imm(dst, int32(first+i)))
 		}
 		b.Jump(done)
-		return
-	}
-	less := b.Label()
-	half := (first + last + 1) / 2
-	b.JumpIfImm(atMost, value, limit(half), r2, less)
-	b.search(dst, atMost, value, limit, half, last, done)
-	b.Place(less)
-	b.search(dst, atMost, value, limit, first, half-1, done)
+	})
+	b.Place(done)
 }
 
 func (b *builder) limitedBucket(dst asm.Register, h *Histogram, c Class) {
-	done := b.Label()
-	b.Emit(set(dst, 0))
-	atMost, first := asm.JSLE, 0
+	above, first := asm.JSGT, 0
 	if c != ClassSigned {
-		atMost = asm.JLE
+		above = asm.JGT
 		for first < len(h.Limits) && h.Limits[first] < 0 {
 			first++
 		}
 	}
-	b.search(dst, atMost, r9, func(i int) uint64 { return uint64(h.Limits[i-1]) }, first,
-		len(h.Limits), done)
-	b.Place(done)
+	limits := []uint64{0} // below the first one, nothing is looked at
+	for _, limit := range h.Limits[first:] {
+		limits = append(limits, uint64(limit))
+	}
+	b.Emit(set(dst, 0))
+	b.addLast(dst, above, r9, limits, first)
 }
 
 func (b *builder) linearBucket(dst asm.Register, h *Histogram, c Class) {

@@ -414,8 +414,7 @@ func (p *Plan) Missing(site *Site) error {
 	var terms []expr.Term
 	p.Filter.Walk(func(t *expr.Term) { terms = append(terms, *t) })
 	for _, a := range p.Aggregations {
-		pair, _ := site.Pairs[a.Latency].end()
-		if a.Latency == nil && a.Applies(site) || a.Latency != nil && pair != 0 {
+		if a.isOf(site) {
 			for _, t := range a.terms() {
 				terms = append(terms, *t)
 			}

@@ -356,7 +356,7 @@ func (b *builder) word(dst asm.Register) {
 	}
 	b.Emit(set(dst, 0))
 	b.JumpIfImm(asm.JGE, r1, uint64(len(offsets)*size), r2, done)
-	b.Search(r1, offsets, r2, func(i int) {
+	b.Search(asm.JGE, r1, offsets, r2, func(i int) {
 		b.Emit(loadN(dst, r6, i*size, argcode.SizeOf(size)))
 		b.Jump(done)
 	})
