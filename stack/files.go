@@ -99,7 +99,6 @@ func (s *Symbolizer) isKnown(id procwatch.Version) bool {
 	return id == (procwatch.Version{}) || s.files.known[id] != nil || s.files.isFull()
 }
 
-// file returns the file that was found in a process.
 func (s *Symbolizer) file(p *process, f found) *file {
 	if known := s.files.known[f.id]; known != nil {
 		s.files.close(f.opened)
@@ -119,7 +118,6 @@ func (s *Symbolizer) file(p *process, f found) *file {
 	return this
 }
 
-// use takes what is read of an opened file.
 func (f *file) use(opened openedFile) {
 	f.elf, f.buildID, f.machine = opened.elf, opened.buildID, opened.elf.Machine
 	f.functionBytes = opened.functionBytes
@@ -241,7 +239,6 @@ func (s *Symbolizer) function(
 	return function.Name, function.Address - segment.Address + segment.Offset, ok
 }
 
-// segment returns the segment that contains an offset in the file, or nil.
 func (f *file) segment(offset uint64) *elffile.Segment {
 	for i := range f.segments {
 		if g := &f.segments[i]; g.Offset <= offset && offset-g.Offset < g.FileSize {
@@ -322,7 +319,6 @@ func (s *Symbolizer) read(p *process, f *file, functions, frames bool) {
 	})
 }
 
-// adopt takes tables that were read.
 func (s *Symbolizer) adopt(f *file, got *tables, functions, frames bool) {
 	size := 0
 	if functions && f.functions == nil {
@@ -339,7 +335,6 @@ func (s *Symbolizer) adopt(f *file, got *tables, functions, frames bool) {
 	}
 }
 
-// holdTables adds size bytes to the memory of a file's tables.
 func (s *Symbolizer) holdTables(f *file, size int) {
 	s.hold(&f.tables, f.owner, f.tables.bytes+size, func() { s.dropTables(f) })
 }
@@ -391,7 +386,6 @@ func (t *tables) readDebug(of, file *debuginfo.File, late func() error, room int
 	}
 }
 
-// addDebug adds the functions of a debug file.
 func (t *tables) addDebug(debug *debuginfo.File, late func() error, room int) {
 	debug.Late = late
 	if bytes := debug.FunctionBytes(); bytes <= room {

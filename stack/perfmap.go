@@ -72,7 +72,6 @@ func (s *Symbolizer) made(
 	return p.made.find(address)
 }
 
-// startPerfMap starts to read the map of a process.
 func (s *Symbolizer) startPerfMap(p *process) {
 	before, room, pid := p.made, p.bytes.left, p.PID
 	limit := min(s.readers.allowed(p.owner), tableTime+maxPerfMap*tableTimePerByte)

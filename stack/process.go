@@ -229,7 +229,6 @@ func newProcess(pid int, owner string) *process {
 		steps: budget{processSteps}, bytes: budget{processBytes}, lineTime: processLineTime}
 }
 
-// mapped returns the mappings of files that were found in a process.
 func (s *Symbolizer) mapped(p *process, files []found) []mapping {
 	var mapped []mapping
 	for _, found := range files {

@@ -467,7 +467,6 @@ func (p *Profile) lines(ctx context.Context) map[string]int64 {
 	return lines
 }
 
-// lineOf returns the names on a stack.
 func lineOf(s *profile.Sample) string {
 	var names []string
 	for name := range namesOn(s) {

@@ -96,7 +96,6 @@ func (s *Symbolizer) stopRecords() {
 	}
 }
 
-// drain reads the records that there are.
 func (s *Symbolizer) drain() {
 	for _, recording := range s.records.recordings {
 		for _, record := range procwatch.Drain(recording.source) {
@@ -256,7 +255,6 @@ func (s *Symbolizer) recall(pid int) {
 	s.closeMany(p)
 }
 
-// named notes that the stacks of a process have names.
 func (s *Symbolizer) named(p *process) {
 	if p.onlyRecorded {
 		p.onlyRecorded = false

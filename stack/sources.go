@@ -225,7 +225,6 @@ func (s *Symbolizer) findLines(request lineRequest) []source {
 	return found
 }
 
-// keepLines keeps the answer to a request.
 func (s *Symbolizer) keepLines(request lineRequest, found []source) {
 	size := 64
 	for _, at := range found {

@@ -94,12 +94,10 @@ var errElsewhere = errors.New("the debugging information is in .dwo files or typ
 // splitName is GCC's attribute for the name of a .dwo file before DWARF 5.
 const splitName dwarf.Attr = 0x2130 // DW_AT_GNU_dwo_name
 
-// isStructure reports whether an entry is of a type with members.
 func isStructure(e *dwarf.Entry) bool {
 	return e.Tag == dwarf.TagStructType || e.Tag == dwarf.TagClassType || e.Tag == dwarf.TagUnionType
 }
 
-// value returns the value of an attribute, or zero if it has none of type T.
 func value[T any](e *dwarf.Entry, attribute dwarf.Attr) T {
 	value, _ := e.Val(attribute).(T)
 	return value
@@ -115,7 +113,6 @@ func refersElsewhere(e *dwarf.Entry) bool {
 	return !isHere && e.Val(dwarf.AttrType) != nil
 }
 
-// find returns the entries of a name that are wanted.
 func (s *search) find(
 	name string, wanted func(*dwarf.Entry) bool,
 ) (found []dwarf.Offset, err error) {

@@ -176,13 +176,21 @@ func (d *Client) Counts() Counts {
 // server has it.
 func (d *Client) Fetch(ctx context.Context, buildID string) (path string, err error) {
 	f := d.want("", buildID)
+	if err := d.await(ctx, f); err != nil {
+		return "", err
+	}
+	return f.path, f.err
+}
+
+// await waits until the result is known. It fails if the context ends before.
+func (d *Client) await(ctx context.Context, f *fetched) error {
 	select {
 	case <-f.done:
-		return f.path, f.err
+		return nil
 	case <-ctx.Done():
-		return "", ctx.Err()
+		return ctx.Err()
 	case <-d.open.Done():
-		return "", errClosed
+		return errClosed
 	}
 }
 
@@ -194,11 +202,7 @@ func (d *Client) Wait(ctx context.Context) {
 	coming := slices.Collect(maps.Values(d.known))
 	d.mutex.Unlock()
 	for _, f := range coming {
-		select {
-		case <-f.done:
-		case <-ctx.Done():
-			return
-		case <-d.open.Done():
+		if d.await(ctx, f) != nil {
 			return
 		}
 	}
@@ -331,7 +335,6 @@ func (d *Client) begin() {
 	}
 }
 
-// run fetches a debug file.
 func (d *Client) run(f *fetched, of *fetchOwner) {
 	began := time.Now()
 	path, size, err := d.fetch(f.id, of)
@@ -346,7 +349,6 @@ func (d *Client) run(f *fetched, of *fetchOwner) {
 	d.begin()
 }
 
-// finish counts the result for a build ID.
 func (d *Client) finish(f *fetched) {
 	switch {
 	case f.err == nil && f.size == 0:

@@ -128,7 +128,6 @@ func (e *evaluation) execute(op uint8) bool {
 	return true
 }
 
-// dereference replaces an address by what is there.
 func (e *evaluation) dereference(size uint64) {
 	if size != 1 && size != 2 && size != 4 && size != 8 {
 		e.Short = true
@@ -173,7 +172,6 @@ func (e *evaluation) remove(above int) uint64 {
 	return value
 }
 
-// operand returns the operand that has some others above it.
 func (e *evaluation) operand(above int) uint64 {
 	i := len(e.operands) - 1 - above
 	if i < 0 {

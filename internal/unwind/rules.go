@@ -228,7 +228,6 @@ func (i *interpreter) restore(number uint64) {
 	}
 }
 
-// block reads an expression.
 func (c *cursor) block() code {
 	size := c.ULEB()
 	start := c.At

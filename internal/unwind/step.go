@@ -148,7 +148,6 @@ func (t *Table) canonicalFrame(r *row, s *State, m Memory) (uint64, error) {
 	return value + uint64(r.frame.offset), nil
 }
 
-// value returns the value of a register in the caller.
 func (t *Table) value(r *registerRule, s *State, frame uint64, m Memory) (uint64, error) {
 	address := frame + uint64(r.offset)
 	switch r.kind {

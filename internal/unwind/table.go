@@ -136,7 +136,6 @@ func (t *Table) Kept() int { return t.rowBytes }
 // Forget drops what is kept of addresses.
 func (t *Table) Forget() { t.rows, t.rowBytes = nil, 0 }
 
-// find reads the sections.
 func (t *Table) find(f *elffile.File) (err error) {
 	if index := f.FramesIndex; index.FileSize > 0 {
 		if t.header, err = read(f, index.Address, index.Offset, index.FileSize); err != nil {

@@ -117,7 +117,6 @@ func (a *Aggregation) terms() (terms []*expr.Term) {
 	return terms
 }
 
-// aggregate emits an aggregation of this hit, unless the site is left out.
 func (b *builder) aggregate(a *Aggregation) {
 	if a.Latency == nil && !a.Applies(b.site) {
 		return

@@ -166,7 +166,6 @@ func (b *builder) placeOf(l *Latency, m *Match) *call {
 		key: at + 40, own: at + 64, path: at + 72}
 }
 
-// start emits the work of the start of a call.
 func (b *builder) start(l *Latency, pair uint32) {
 	c := b.placeOf(l, b.site.startBy(l))
 	if !b.site.canRead(c.Start) {

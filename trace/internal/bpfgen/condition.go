@@ -307,7 +307,6 @@ func constant(arg *argspec.Arg) expr.Value {
 	return expr.Uint(arg.Constant)
 }
 
-// limits returns the least and the greatest value that an operand can have.
 func (s *Site) limits(o operand) (low, high expr.Value) {
 	switch {
 	case o.term.HasMask:
@@ -573,7 +572,6 @@ func (b *builder) compareTerminated(
 	b.compareBytes(at, literal, differs)
 }
 
-// compareSized is for a text whose length is in an argument.
 func (b *builder) compareSized(t *expr.Term, literal []byte, differs, unreadable argcode.Label) {
 	b.value(r2, t.Length)
 	b.JumpIfImm(asm.JSLT, r2, 0, r1, unreadable)

@@ -35,7 +35,8 @@
 // value that Slots find in its place: its high half is the ID of the site, its
 // low half the number of the block or, with a Table, of the site's first
 // element. R9 holds a value over a helper call. Other registers live for a few
-// instructions. There are no loops. Counts and sums of integers that hits share
-// go up by atomic instructions, because from Linux 6.0 on a hit may be
-// preempted by another one on the same processor.
+// instructions. Loops are bounded by the calls of a stack, or the words of a
+// trail. Counts and sums of integers that hits share go up by atomic
+// instructions, because from Linux 6.0 on a hit may be preempted by another one
+// on the same processor.
 package bpfgen

@@ -65,7 +65,6 @@ const (
 
 var errRecord = errors.New("an event would be larger than half of the ring buffer: capture less, or make the ring buffer larger")
 
-// event emits code that sends an event, and returns the layout of its record.
 func (b *builder) event(e *Events) *Record {
 	full, done := b.Label(), b.Label()
 	saved := None
@@ -191,7 +190,6 @@ func (b *builder) write(r *Record, groups []argcode.Group) {
 	}
 }
 
-// readArguments stores the arguments to a record, and what they point to.
 func (b *builder) readArguments(r *Record, groups []argcode.Group) {
 	first, last := r.Size, 0
 	for i, p := range r.Args {
@@ -290,7 +288,6 @@ func (b *builder) submit(e *Events, size int) {
 	}
 }
 
-// capture copies the bytes that a pointer leads to into the record.
 func (b *builder) capture(r *Record, c *CapturePlace) {
 	pointer := func(dst asm.Register) {
 		if b.isBytes(c.Arg) {

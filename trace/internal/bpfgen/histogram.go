@@ -175,7 +175,6 @@ func (h *Histogram) above(exponent int) uint64 {
 	return power + min(1, math.MaxUint64-power)
 }
 
-// bucket emits the bucket of the value in R9.
 func (b *builder) bucket(dst asm.Register, h *Histogram, c Class) {
 	switch {
 	case h.IsExponential():
@@ -226,8 +225,8 @@ func (b *builder) magnitude(dst asm.Register, h *Histogram) {
 	b.Place(done)
 }
 
-// addLast adds to dst the number of the last of ascending limits that a value is
-// above, as in Search. The first one's number is first.
+// addLast adds to dst the number of the last of ascending limits that a value
+// is above, as in Search. The first one's number is first.
 func (b *builder) addLast(
 	dst asm.Register, above asm.JumpOp, value asm.Register, limits []uint64, first int,
 ) {

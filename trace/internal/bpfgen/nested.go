@@ -118,7 +118,6 @@ func (b *builder) numberAt(c *call, dst asm.Register) {
 	b.Emit(asm.And.Imm(dst, c.lastPlace()), asm.LSh.Imm(dst, 3), asm.Add.Reg(dst, r7))
 }
 
-// namePath stores the path of the call that was pushed last.
 func (b *builder) namePath(c *call) {
 	next, found, none, around := b.Label(), b.Label(), b.Label(), b.Label()
 	b.Emit(loadN(r1, r7, callsPushed, asm.Word), asm.Sub.Imm(r1, 2),

@@ -184,7 +184,6 @@ func (p *Plan) generate(site *Site, alone bool) (*Block, error) {
 	return &block, nil
 }
 
-// hit emits the work of a hit, and reports whether there is any.
 func (b *builder) hit() (something bool) {
 	outside := b.Label()
 	if b.plan.Family != 0 {
@@ -231,7 +230,6 @@ func (b *builder) plain() {
 	b.Place(end)
 }
 
-// end emits the work of the end of a call.
 func (b *builder) end(l *Latency) {
 	if !b.site.canRead(b.site.doneBy(l).Done) {
 		b.count(CounterUnreadable)
@@ -307,7 +305,6 @@ func (b *builder) resolve(node *expr.Node, negated bool) condition {
 	return c
 }
 
-// unless goes to a label unless a condition holds.
 func (b *builder) unless(c *condition, ifFalse argcode.Label) {
 	b.together(c.arguments(nil), func() { b.condition(c, ifFalse) })
 }
@@ -357,7 +354,6 @@ func (b *builder) lost(c Counter, number asm.Instruction) {
 	b.Aside(over, done, func() { b.addTo(c, number) })
 }
 
-// count adds one to a counter.
 func (b *builder) count(c Counter) { b.addTo(c, set(r1, 1)) }
 
 // addTo adds R1 to a counter; the instruction sets R1.

@@ -28,7 +28,6 @@ const (
 	startNumber
 )
 
-// room returns how many bytes are kept.
 func (v *StartValue) room() int {
 	if v.Term.Source == expr.String {
 		return 8 + align8(v.Term.Max+2)

@@ -206,7 +206,6 @@ func (t Term) IsText() bool {
 	return slices.Contains([]Source{Text, String, Command, Provider, Probe}, t.Source)
 }
 
-// isLiteral reports whether the value is the same at each hit.
 func (t Term) isLiteral() bool { return t.Source == Number || t.Source == Text }
 
 // NumberAtStart numbers the comparisons of the start's values, from a number

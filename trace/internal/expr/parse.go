@@ -110,7 +110,6 @@ func newParser(source string, names Names) *parser {
 // next returns the next word without taking it.
 func (p *parser) next() *word { return &p.words[0] }
 
-// accept takes the next word if it is this one.
 func (p *parser) accept(t token.Token) bool {
 	found := p.words[0].token == t
 	if found {
@@ -241,7 +240,6 @@ func (p *parser) check(node *Node) {
 	}
 }
 
-// checkText checks a comparison with a text.
 func (p *parser) checkText(node *Node, literal, other *Term) {
 	switch {
 	case other.Source == Text:
