@@ -79,12 +79,9 @@ func (f *File) Unpack(s elffile.Section) ([]byte, error) {
 	if s.Size > maxUnpacked {
 		return nil, fmt.Errorf("section of %d bytes: %w", s.Size, elffile.ErrTooLarge)
 	}
-	if s.Flags&elf.SHF_COMPRESSED == 0 {
-		return f.ReadRange(s.Offset, s.Size)
-	}
 	packed, err := f.ReadRange(s.Offset, s.Size)
-	if err != nil {
-		return nil, err
+	if err != nil || s.Flags&elf.SHF_COMPRESSED == 0 {
+		return packed, err
 	}
 	header := 3 * f.Words.Size()
 	if len(packed) < header {
