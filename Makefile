@@ -218,7 +218,7 @@ SOAK ?= 1
 .PHONY: test-soak
 test-soak: setup
 	CI=true internal/setup/postgresql-symbols docs/recipes/build/postgresql
-	GOUSDT_SOAK=$(SOAK) CI=true CGO_ENABLED=1 internal/setup/gotest . $(RACE) -count=1 -p 1 -timeout 60m ./usdt ./trace ./trace/internal/bpfgen ./internal/follow
+	GOUSDT_SOAK=$(SOAK) CI=true CGO_ENABLED=1 internal/setup/gotest . $(RACE) -count=1 -p 1 -timeout 60m ./usdt ./trace ./trace/internal/bpfgen ./watch
 	GOUSDT_SOAK=$(SOAK) CI=true internal/setup/gotest . -count=1 -timeout 120m ./cmd/usdttrace ./examples/agent
 	GOUSDT_SOAK=$(SOAK) CI=true internal/setup/gotest otelcol -count=1 -timeout 60m ./usdtreceiver
 

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile"
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
@@ -91,9 +91,8 @@ func New[A any](opts *Options, changed func(*Changes[A]), parts ...Part[A]) (*Wa
 	if len(parts) == 0 {
 		return nil, errors.New("a watch needs a part to attach with: see watch.Program, and Part of trace.Session")
 	}
-	limits := follow.Limits(opts.Limits)
-	d := &driver[A]{parts: slices.Clone(parts), perProcess: opts.PerProcess || opts.After > 0,
-		fileSites: limits.OfFile(), noLease: opts.NoLease, proc: procfs.FS(opts.Proc),
+	d := &driverOf[A]{parts: slices.Clone(parts), perProcess: opts.PerProcess || opts.After > 0,
+		fileSites: opts.Limits.ofFile(), noLease: opts.NoLease, proc: procfs.FS(opts.Proc),
 		changed: changed}
 	if opts.DebugFiles {
 		d.symbols = debuginfo.AddInstalled
@@ -108,19 +107,10 @@ func New[A any](opts *Options, changed func(*Changes[A]), parts ...Part[A]) (*Wa
 	if slices.ContainsFunc(d.parts, func(part Part[A]) bool { return len(part.Patterns) == 0 }) {
 		d.all = nil
 	}
-	follower, err := follow.New[attached[A]](d, follow.Options{
-		Proc: procwatch.WatcherOptions{FS: d.proc, Filter: opts.Filter, Patient: opts.Patient,
-			Handler: procwatch.Report(opts.Mapped), BeforePass: opts.BeforePass},
-		Parts:     len(d.parts),
-		NeedsPIDs: d.perProcess,
-		Linger:    opts.Linger,
-		After:     opts.After,
-		Limits:    limits,
-	}, d.all...)
+	w, err := newWatch(d, *opts, len(d.parts), d.all...)
 	if err != nil {
-		return nil, fmt.Errorf("watch: %w: watch without PerProcess and After", err)
+		return nil, err
 	}
-	w := &Watch{follower: follower}
 	for _, part := range d.parts {
 		if part.Begin == nil {
 			continue
@@ -154,8 +144,112 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// A driver attaches files where a follow.Follower finds a place for them.
-type driver[A any] struct {
+// A location is a file in one process or, if Process is zero, in every process.
+type location struct {
+	Process procwatch.ID
+	File    procfs.FileID
+}
+
+func (p location) isInEveryProcess() bool { return p.Process == procwatch.ID{} }
+
+// wholeFile stands for all parts of a file where one could be named.
+const wholeFile = -1
+
+// A driver opens and attaches the files that a Watch finds. The Watch makes one
+// call at a time to it and its files, except for Detach, and for calls of Open
+// and Attach that take too long.
+type driver interface {
+	// Open opens the file of a pair, once for all processes that map it. The
+	// driver calls written, on a goroutine of its own, once it has detached the
+	// whole file because it is written to.
+	Open(pair *procwatch.ProcessFile, written func()) (openFile, error)
+	// PerProcess reports whether a file is attached in each process alone.
+	PerProcess(file *procwatch.CachedFile) bool
+	// Detach detaches all of them, and returns when that is done.
+	Detach(attachments []attached) error
+	// Retry says when something that failed with this error may succeed.
+	Retry(err error) retryTime
+	// Explain returns the error to report for one of Open, with wholeFile as
+	// part, or of Attach.
+	Explain(part int, pair *procwatch.ProcessFile, err error) error
+	// Changed reports what has changed.
+	Changed(*round)
+}
+
+// attached is what a driver has attached.
+type attached interface {
+	// Descriptors returns how many it has.
+	Descriptors() int
+}
+
+// An openFile is a file that a driver has opened.
+type openFile interface {
+	// Attach attaches a part of the file in the process with this PID, or in
+	// every process if the PID is 0. The pair is the process in which the file
+	// was found. ok is false if the file has nothing for this part.
+	Attach(part int, pair *procwatch.ProcessFile, pid int) (a attached, ok bool, err error)
+	// Sites returns the number of sites that a part of the file counts for.
+	Sites(part int) int
+	// Semaphores returns the number of sites of a part that have one.
+	Semaphores(part int) int
+	// HoldsWriters returns nil if a writer waits for that. A file that may be
+	// written to before it is detached does not linger. The error wraps EAGAIN
+	// if a writer was there already.
+	HoldsWriters() error
+	// Close closes the file. What is attached stays attached.
+	Close() error
+}
+
+// A retryTime says when something that has failed may succeed.
+type retryTime int
+
+const (
+	// never is for a fault of the file or the program.
+	never retryTime = iota
+	// later is for an error that may pass.
+	later
+	// withRoom is for an error that may pass, and earlier if something is
+	// detached.
+	withRoom
+	// withShare is for a lack of something that the Watch shares out: owners
+	// that have more of it give some up.
+	withShare
+	// withTime is for an owner that must not take more time yet, or a call that
+	// goes on.
+	withTime
+	// withAnswer is for a call that blocks, of the file or of others of its
+	// owner.
+	withAnswer
+	// whenReady is for a process that is starting. It is tried again soon, and
+	// reported only if it has not started for a long time.
+	whenReady
+)
+
+// errNotSupported is ENOTSUPP, by which kernels refuse some instructions.
+const errNotSupported = syscall.Errno(524)
+
+// classify says that an error of the system may pass, with few exceptions. Of
+// other errors only ErrChanged may.
+func classify(err error) retryTime {
+	var errno syscall.Errno
+	if !errors.As(err, &errno) {
+		if errors.Is(err, procfs.ErrChanged) {
+			return later
+		}
+		return never
+	}
+	switch errno {
+	case syscall.EOPNOTSUPP, errNotSupported:
+		return never
+	case syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOSPC:
+		return withRoom
+	default:
+		return later
+	}
+}
+
+// A driverOf attaches the parts of a watch.
+type driverOf[A any] struct {
 	parts      []Part[A]
 	all        []elfnote.Pattern // of all parts together, nil if one wants all probes
 	perProcess bool
@@ -169,15 +263,15 @@ type driver[A any] struct {
 // A watchedFile is a file whose sites have been checked, once for all.
 type watchedFile[A any] struct {
 	*usdt.Selection
-	driver  *driver[A]
+	driver  *driverOf[A]
 	parts   []*usdt.Selection // which share the file; nil if it has no sites for the part
 	weights []int             // of these
 	errs    []error           // why none of the sites for a part can be attached
 }
 
-func (d *driver[A]) Open(
+func (d *driverOf[A]) Open(
 	pair *procwatch.ProcessFile, written func(),
-) (follow.File[attached[A]], error) {
+) (openFile, error) {
 	file := &watchedFile[A]{driver: d}
 	elf, _ := elfnote.NewFile(pair.Kept(written)) // reads nothing
 	sel, err := usdt.Select(usdt.Target{ELF: elf, MaxSites: d.fileSites, Symbols: d.symbols,
@@ -242,15 +336,15 @@ func weight(sel *usdt.Selection) (weight int) {
 
 // PerProcess reports whether a file is attached to each process alone. Some
 // semaphores can only be counted in a process that has started.
-func (d *driver[A]) PerProcess(file *procwatch.CachedFile) bool {
+func (d *driverOf[A]) PerProcess(file *procwatch.CachedFile) bool {
 	return d.perProcess || file.IsMiscounted() && procfs.HasOwnPIDs(d.proc.Root())
 }
 
 func (f *watchedFile[A]) Attach(
 	n int, pair *procwatch.ProcessFile, pid int,
-) (a attached[A], ok bool, err error) {
+) (_ attached, ok bool, err error) {
 	if f.parts[n] == nil {
-		return a, false, f.errs[n]
+		return nil, false, f.errs[n]
 	}
 	part, found, sel := &f.driver.parts[n], pair.View(), f.parts[n].ForPID(pid, pair.Path)
 	var opts usdt.AttachOptions
@@ -258,12 +352,12 @@ func (f *watchedFile[A]) Attach(
 		opts = part.OptionsFor(found)
 	}
 	for ok = true; ok; sel, ok = sel.WithoutRefused(err) {
-		if a.of, err = part.Attach(found, sel, &opts); err == nil {
-			a.part = n
-			return a, true, nil
+		var a A
+		if a, err = part.Attach(found, sel, &opts); err == nil {
+			return attachedPart[A]{part, a}, true, nil
 		}
 	}
-	return a, false, err
+	return nil, false, err
 }
 
 func (f *watchedFile[A]) Sites(n int) int { return f.weights[n] }
@@ -282,25 +376,25 @@ func (f *watchedFile[A]) Semaphores(n int) (semaphores int) {
 
 // Retry says when to try again. The maps of a Manager are shared out, unless
 // they could never hold the specs of one file.
-func (d *driver[A]) Retry(err error) follow.When {
+func (d *driverOf[A]) Retry(err error) retryTime {
 	var full *usdt.LimitError
 	switch {
 	case errors.As(err, &full) && full.Needed > full.Capacity:
-		return follow.Never
+		return never
 	case full != nil:
-		return follow.WithShare
+		return withShare
 	case errors.Is(err, usdt.ErrWritten):
-		return follow.Later
+		return later
 	case errors.Is(err, usdt.ErrNotStarted):
-		return follow.WhenReady
+		return whenReady
 	default:
-		return follow.Classify(err)
+		return classify(err)
 	}
 }
 
 // Explain names the file and the process, and the option of the watch that
 // limits the sites of a file.
-func (d *driver[A]) Explain(part int, pair *procwatch.ProcessFile, err error) error {
+func (d *driverOf[A]) Explain(part int, pair *procwatch.ProcessFile, err error) error {
 	var file *usdt.LimitError
 	if errors.As(err, &file) && file.Option == "Target.MaxSites" {
 		limit := *file
@@ -308,37 +402,38 @@ func (d *driver[A]) Explain(part int, pair *procwatch.ProcessFile, err error) er
 		err = elffile.TooLarge(&limit)
 	}
 	failed := &Error{ProcessFile: *pair.View(), Err: err}
-	if part != follow.WholeFile {
+	if part != wholeFile {
 		failed.part = d.parts[part].Name
 	}
 	return failed
 }
 
-// attached is an attachment of a part.
-type attached[A any] struct {
-	part int
+// attachedPart is an attachment of a part.
+type attachedPart[A any] struct {
+	part *Part[A]
 	of   A
 }
 
+func (a attachedPart[A]) Descriptors() int { return a.part.Descriptors(a.of) }
+
 // attachmentsOf returns the attachments themselves.
-func attachmentsOf[A any](all []attached[A]) (attachments []A) {
+func attachmentsOf[A any](all []attached) (attachments []A) {
 	for _, a := range all {
-		attachments = append(attachments, a.of)
+		attachments = append(attachments, a.(attachedPart[A]).of)
 	}
 	return attachments
 }
 
-func (d *driver[A]) Descriptors(a attached[A]) int { return d.parts[a.part].Descriptors(a.of) }
-
 // Detach waits for the kernel once for all parts.
-func (d *driver[A]) Detach(all []attached[A]) error {
-	parts := make(map[int][]attached[A])
+func (d *driverOf[A]) Detach(all []attached) error {
+	parts := make(map[*Part[A]][]attached)
 	for _, a := range all {
-		parts[a.part] = append(parts[a.part], a)
+		part := a.(attachedPart[A]).part
+		parts[part] = append(parts[part], a)
 	}
 	var ends []detaching
-	for n, of := range parts {
-		ends = append(ends, func() error { return d.parts[n].Detach(attachmentsOf(of)) })
+	for part, of := range parts {
+		ends = append(ends, func() error { return part.Detach(attachmentsOf[A](of)) })
 	}
 	return sys.CloseTogether(ends)
 }
@@ -347,9 +442,9 @@ type detaching func() error
 
 func (d detaching) Close() error { return d() }
 
-func (d *driver[A]) Changed(c *follow.Changes[attached[A]]) {
+func (d *driverOf[A]) Changed(r *round) {
 	if d.changed != nil {
-		d.changed(&Changes[A]{Attached: attachmentsOf(c.Attached), Detached: attachmentsOf(c.Detached),
-			Errors: c.Errors, Missed: procwatch.Views(c.Missed)})
+		d.changed(&Changes[A]{Attached: attachmentsOf[A](r.attached), Detached: attachmentsOf[A](r.detached),
+			Errors: r.errors, Missed: procwatch.Views(r.missed)})
 	}
 }

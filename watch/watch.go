@@ -29,12 +29,16 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/internal/attaching"
+	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
@@ -163,18 +167,34 @@ type Changes[A any] struct {
 // A Watch keeps programs attached to the probes that match their patterns while
 // processes come and go. Its methods are safe for concurrent use.
 type Watch struct {
-	follower interface {
-		Run(ctx context.Context, interval time.Duration) error
-		Sync(ctx context.Context, pid int) error
-		SyncAll(ctx context.Context) error
-		Stats() follow.Stats
-		Stop()
-		Close() error
-	}
-	ends   []func() // of the parts, called by Close
-	once   sync.Once
-	reason error // why Run has ended, before it is interrupted: of a closed Manager
-	mu     sync.Mutex
+	opts     Options
+	driver   driver
+	parts    int                // their number
+	watcher  *procwatch.Watcher // nil in a zero Watch
+	patience time.Duration      // with a call of the driver
+	running  atomic.Int32       // calls of Run
+	stats    atomic.Pointer[Stats]
+	closing  sync.WaitGroup
+	// unanswered counts the calls that do not return.
+	unanswered deadline.Unanswered
+	ends       []func() // of the parts, called by the first Close
+	ended      sync.Once
+	reason     atomic.Pointer[error] // why Run ends, if that is not Stop or Close
+
+	// following is held while changes are followed. It guards what comes next.
+	following deadline.InTurns
+	files     map[procfs.FileID]*file                 // that processes map, or that linger
+	refused   map[procfs.FileID]*procwatch.CachedFile // too large to be opened again
+	attached  map[spot]*attachment
+	failed    map[spot]*failure // may succeed later
+	calls     map[procfs.FileID]*call
+	attaching attaching.Files // those of them that attach
+	abandoned int             // calls, since the lock was taken
+	budget    *budget
+	turn      uint64      // counts attachments and failures
+	until     time.Time   // when this round of attaching ends
+	waits     *time.Timer // tries again what waits for time
+	ready     *time.Timer // tries again what is starting
 }
 
 // Run scans all processes now and at each interval. In between it scans those
@@ -188,17 +208,17 @@ type Watch struct {
 // Ten seconds are a good interval. If the kernel reports what processes do, it
 // may be longer: package proc says what only scans of all processes find.
 func (w *Watch) Run(ctx context.Context, interval time.Duration) error {
-	if w.follower == nil {
+	if w.watcher == nil {
 		return errNoWatch
 	}
-	if err := w.follower.Run(ctx, interval); err != nil {
+	w.running.Add(1)
+	defer w.running.Add(-1)
+	if err := w.watcher.Run(ctx, interval); err != nil {
 		return err
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case w.reason != nil:
-		return w.reason
+	switch reason := w.reason.Load(); {
+	case reason != nil:
+		return *reason
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
@@ -212,10 +232,10 @@ func (w *Watch) Run(ctx context.Context, interval time.Duration) error {
 // Close. It is the context's error if that ends before the scan. Errors of
 // attaching are in [Changes].
 func (w *Watch) Sync(ctx context.Context, pid int) error {
-	if w.follower == nil {
+	if w.watcher == nil {
 		return errNoWatch
 	}
-	return w.follower.Sync(ctx, pid)
+	return w.watcher.Sync(ctx, pid)
 }
 
 // SyncAll scans all processes, each as thoroughly as package proc says. The
@@ -223,21 +243,21 @@ func (w *Watch) Sync(ctx context.Context, pid int) error {
 // context's if that ends before all have been scanned. Errors of single
 // processes, and of attaching, are in [Changes].
 func (w *Watch) SyncAll(ctx context.Context) error {
-	if w.follower == nil {
+	if w.watcher == nil {
 		return errNoWatch
 	}
-	return w.follower.SyncAll(ctx)
+	return w.watcher.SyncAll(ctx)
 }
 
 // Stats returns the numbers of the watch.
 func (w *Watch) Stats() Stats {
-	if w.follower == nil {
+	if w.watcher == nil {
 		return Stats{}
 	}
-	f := w.follower.Stats()
-	return Stats{Denied: f.Denied, Blocked: f.Blocked, Postponed: f.Postponed,
-		Passes: f.Passes, EventsError: f.EventsError, Sites: f.Sites, Descriptors: f.Descriptors,
-		OverLimit: f.OverLimit, Waiting: f.Waiting}
+	stats, scans := *w.stats.Load(), w.watcher.Stats()
+	stats.Denied, stats.Blocked, stats.Postponed = scans.Denied, scans.Blocked, scans.Postponed
+	stats.Passes, stats.EventsError = scans.Passes, scans.EventsError
+	return stats
 }
 
 // Stats are the numbers of a watch: of the last scan and round of attaching.
@@ -275,10 +295,12 @@ type Stats struct {
 // Stop ends Run, and nothing more is attached. It waits for neither. What is
 // attached stays attached until Close.
 func (w *Watch) Stop() {
-	if w.follower != nil {
-		w.follower.Stop()
+	if w.watcher != nil {
+		w.watcher.Stop()
 	}
 }
+
+func (w *Watch) isStopped() bool { return w.watcher.IsStopped() }
 
 // errNoWatch is for a zero Watch.
 var errNoWatch = fmt.Errorf("a Watch is made by watch.New: %w", os.ErrClosed)
@@ -288,11 +310,29 @@ var errNoWatch = fmt.Errorf("a Watch is made by watch.New: %w", os.ErrClosed)
 // system has not answered for 2 s, the error wraps [proc.ErrBlocked], as that
 // of [usdt.Manager.Close] does. It is safe to call it again.
 func (w *Watch) Close() error {
-	if w.follower == nil {
+	if w.watcher == nil {
 		return nil
 	}
-	err := w.follower.Close()
-	w.once.Do(func() {
+	w.Stop()
+	w.following.Lock()
+	for _, timer := range []*time.Timer{w.waits, w.ready} {
+		if timer != nil {
+			timer.Stop()
+		}
+	}
+	r := &round{}
+	for id := range w.files {
+		w.leave(id, r)
+	}
+	for at := range w.attached {
+		w.detach(at.location, r)
+	}
+	w.tell(r)
+	err := w.driver.Detach(r.detached)
+	w.following.Unlock()
+	w.closing.Wait()
+	err = errors.Join(err, w.attaching.Wait(attaching.LinkPatience), w.watcher.Close())
+	w.ended.Do(func() {
 		for _, end := range w.ends {
 			end()
 		}
@@ -341,7 +381,7 @@ func Program(
 			if err := mgr.Check(program); err != nil {
 				return nil, err
 			}
-			closed := sys.ClosedError("manager")
+			var closed error = sys.ClosedError("manager")
 			select {
 			case <-mgr.Done():
 				return nil, closed
@@ -351,9 +391,7 @@ func Program(
 			go func() {
 				select {
 				case <-mgr.Done():
-					w.mu.Lock()
-					w.reason = closed
-					w.mu.Unlock()
+					w.reason.Store(&closed)
 					w.Stop()
 				case <-ended:
 				}

@@ -19,12 +19,12 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/language/symbolname"
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/procfs"
@@ -724,7 +724,7 @@ func (t *tracer) attachWritten(f *namedFile, of *attachedFile) (*trace.Attachmen
 	if now, err := file.Stat(); err == nil && !os.SameFile(now, was) {
 		return nil, errReplaced
 	}
-	for until := time.Now().Add(longestWrite); !follow.Settled(file, interval/10) &&
+	for until := time.Now().Add(longestWrite); !attaching.Settled(file, interval/10) &&
 		t.ctx.Err() == nil && time.Now().Before(until); {
 	}
 	sel, err := usdt.Select(target, t.options.patterns...)

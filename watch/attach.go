@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package follow
+package watch
 
 import (
 	"cmp"
@@ -78,30 +78,30 @@ var errWaits = errors.New("attaching for its container or user takes too much of
 
 // attach attaches the targets that are not attached yet, one part after the
 // other.
-func (f *Follower[A]) attach(targets []target, r *round[A]) {
+func (w *Watch) attach(targets []target, r *round) {
 	now := time.Now()
-	f.until = now.Add(maxAttachRound)
-	targets = slices.DeleteFunc(f.budget.inTurn(targets, now), func(at target) bool {
-		failed := f.failed[at.spot]
+	w.until = now.Add(maxAttachRound)
+	targets = slices.DeleteFunc(w.budget.inTurn(targets, now), func(at target) bool {
+		failed := w.failed[at.spot]
 		return failed != nil && failed.next.After(now)
 	})
-	for part := range f.opts.Parts {
+	for part := range w.parts {
 		targets = slices.DeleteFunc(targets, func(at target) bool {
-			if at.part != WholeFile && at.part != part {
+			if at.part != wholeFile && at.part != part {
 				return false
 			}
 			if part > 0 {
 				at.part = part // the parts before are attached, or noted
 			}
-			known := f.files[at.File]
+			known := w.files[at.File]
 			wasOpen := known != nil && known.opened != nil
-			if !f.open(at, r) {
+			if !w.open(at, r) {
 				return true
 			}
 			at.isNew = at.isNew || !wasOpen
-			f.attachPart(part, at, r)
-			if f.attached[spot{at.Place, part}] == nil {
-				f.closeUnused(at.File)
+			w.attachPart(part, at, r)
+			if w.attached[spot{at.location, part}] == nil {
+				w.closeUnused(at.File)
 			}
 			return false
 		})
@@ -111,184 +111,184 @@ func (f *Follower[A]) attach(targets []target, r *round[A]) {
 // closeUnused closes a file unless something of it is attached or being
 // attached: what has been read of it takes memory. It is opened again when
 // there is room and time to attach it.
-func (f *Follower[A]) closeUnused(id procfs.FileID) {
-	known := f.files[id]
-	if known == nil || known.opened == nil || f.calls[id] != nil {
+func (w *Watch) closeUnused(id procfs.FileID) {
+	known := w.files[id]
+	if known == nil || known.opened == nil || w.calls[id] != nil {
 		return
 	}
-	for at := range f.attached {
+	for at := range w.attached {
 		if at.File == id {
 			return
 		}
 	}
-	f.close(id)
+	w.close(id)
 }
 
 // open opens the file of a target, once for all its processes. It reports
 // whether the file is open.
-func (f *Follower[A]) open(at target, r *round[A]) bool {
-	known := f.files[at.File]
+func (w *Watch) open(at target, r *round) bool {
+	known := w.files[at.File]
 	switch {
-	case known == nil || f.isStopped():
+	case known == nil || w.isStopped():
 		return false
 	case known.opened != nil:
 		return true
 	case known.writes:
-		f.note(at, errWritten, Later)
+		w.note(at, errWritten, later)
 		return false
-	case f.isRefused(at.File) || f.mustWait(at):
+	case w.isRefused(at.File) || w.mustWait(at):
 		return false
 	}
 	whole := at
-	whole.part = WholeFile
-	if failed := f.failed[at.spot]; failed != nil { // perhaps for want of a share
+	whole.part = wholeFile
+	if failed := w.failed[at.spot]; failed != nil { // perhaps for want of a share
 		whole.needs = failed.needs
-		if err := f.share(at.owner, failed.needs, r); err != nil {
-			f.fail(at, err, r)
+		if err := w.share(at.owner, failed.needs, r); err != nil {
+			w.fail(at, err, r)
 			return false
 		}
 	}
-	opened := new(opened[A])
-	err := f.callWithRoom(&call[A]{target: whole,
+	opened := new(opened)
+	err := w.callWithRoom(&call{target: whole,
 		do: func() (err error) {
-			opened.File, err = f.driver.Open(at.pair, func() { f.written(at.File, opened) })
+			opened.openFile, err = w.driver.Open(at.pair, func() { w.written(at.File, opened) })
 			return err
 		},
-		late: func(r *round[A]) {
-			if f.files[at.File] != known || known.opened != nil || !f.isWanted(at) {
+		late: func(r *round) {
+			if w.files[at.File] != known || known.opened != nil || !w.isWanted(at) {
 				opened.Close()
 				return
 			}
-			if f.setOpened(at, opened) {
+			if w.setOpened(at, opened) {
 				at.isNew = true
-				f.attach([]target{at}, r)
+				w.attach([]target{at}, r)
 			}
 		}}, r)
 	switch {
 	case errors.Is(err, errWaits):
-		f.fail(at, err, r)
+		w.fail(at, err, r)
 	case err != nil:
-		f.fail(whole, err, r)
+		w.fail(whole, err, r)
 	default:
-		return f.setOpened(at, opened)
+		return w.setOpened(at, opened)
 	}
 	return false
 }
 
 // isRefused reports whether a file that a process maps is too large, as far as
 // it has not been written to since.
-func (f *Follower[A]) isRefused(id procfs.FileID) bool {
-	known, refused := f.files[id], f.refused[id]
+func (w *Watch) isRefused(id procfs.FileID) bool {
+	known, refused := w.files[id], w.refused[id]
 	return known != nil && refused != nil && refused.HasSameSites(known.source)
 }
 
 // attachPart attaches a part of a file that is open.
-func (f *Follower[A]) attachPart(part int, at target, r *round[A]) {
+func (w *Watch) attachPart(part int, at target, r *round) {
 	at.part = part
-	known := f.files[at.File]
-	if f.isStopped() || known == nil || known.opened == nil || f.attached[at.spot] != nil {
+	known := w.files[at.File]
+	if w.isStopped() || known == nil || known.opened == nil || w.attached[at.spot] != nil {
 		return
 	}
 	opened := known.opened
 	// How many descriptors it takes is not known before it has been attached.
 	at.needs = amounts{sites: opened.Sites(part), descriptors: 1}
-	if failed := f.failed[at.spot]; failed != nil {
+	if failed := w.failed[at.spot]; failed != nil {
 		at.needs[descriptors] = max(1, failed.needs[descriptors])
 	}
-	if f.mustWait(at) {
+	if w.mustWait(at) {
 		return
 	}
 	at.semaphores = opened.Semaphores(part)
-	if wait := f.budget.waitForLeaks(at.owner, time.Now()); wait > 0 && at.semaphores > 0 {
-		f.report(at, errLeaks, Later, r)
+	if wait := w.budget.waitForLeaks(at.owner, time.Now()); wait > 0 && at.semaphores > 0 {
+		w.report(at, errLeaks, later, r)
 		return
 	}
-	if err := f.share(at.owner, at.needs, r); err != nil {
-		f.fail(at, err, r)
+	if err := w.share(at.owner, at.needs, r); err != nil {
+		w.fail(at, err, r)
 		return
 	}
 
-	var attached A
+	var attached attached
 	var ok bool
-	attach := &call[A]{target: at,
+	attach := &call{target: at,
 		do: func() (err error) {
 			attached, ok, err = opened.Attach(part, at.pair, at.Process.PID)
 			return err
 		},
-		late: func(r *round[A]) {
-			now := f.files[at.File]
+		late: func(r *round) {
+			now := w.files[at.File]
 			switch {
 			case !ok:
-			case now == nil || now.opened != opened, f.attached[at.spot] != nil, !f.isWanted(at):
+			case now == nil || now.opened != opened, w.attached[at.spot] != nil, !w.isWanted(at):
 				// Of a file that was written to, the driver has detached it.
 				r.unwanted = append(r.unwanted, attached)
 			default:
-				f.add(at, attached, r)
+				w.add(at, attached, r)
 			}
 		}}
-	err := f.callWithRoom(attach, r)
+	err := w.callWithRoom(attach, r)
 	switch {
 	case err != nil:
-		f.fail(at, err, r)
+		w.fail(at, err, r)
 	case ok:
-		f.add(at, attached, r)
+		w.add(at, attached, r)
 	}
 }
 
-func (f *Follower[A]) add(at target, attached A, r *round[A]) {
-	f.turn++
-	at.needs[descriptors] = f.driver.Descriptors(attached)
-	f.attached[at.spot] = &attachment[A]{target: at, attached: attached, turn: f.turn}
-	f.budget.take(at.owner, at.needs, 1)
-	r.Attached = append(r.Attached, attached)
+func (w *Watch) add(at target, attached attached, r *round) {
+	w.turn++
+	at.needs[descriptors] = attached.Descriptors()
+	w.attached[at.spot] = &attachment{target: at, attached: attached, turn: w.turn}
+	w.budget.take(at.owner, at.needs, 1)
+	r.attached = append(r.attached, attached)
 }
 
 // isWanted reports whether a target is still wanted: its process is there, and
 // the file has not been written to.
-func (f *Follower[A]) isWanted(at target) bool {
-	known := f.files[at.File]
-	return !f.isStopped() && known != nil && known.source.HasSameSites(at.pair.File) &&
-		slices.ContainsFunc(f.watcher.ProcessFiles(), func(pair *procwatch.ProcessFile) bool {
-			return inEveryProcess(pair) == at.Place || inProcess(pair) == at.Place
+func (w *Watch) isWanted(at target) bool {
+	known := w.files[at.File]
+	return !w.isStopped() && known != nil && known.source.HasSameSites(at.pair.File) &&
+		slices.ContainsFunc(w.watcher.ProcessFiles(), func(pair *procwatch.ProcessFile) bool {
+			return inEveryProcess(pair) == at.location || inProcess(pair) == at.location
 		})
 }
 
 // makeRoom detaches the files that have disappeared or linger. It reports
 // whether there were any.
-func (f *Follower[A]) makeRoom(r *round[A]) bool {
-	room := &round[A]{gone: r.gone}
+func (w *Watch) makeRoom(r *round) bool {
+	room := &round{gone: r.gone}
 	r.gone = nil
-	f.detachGone(room)
-	for id, known := range f.files {
+	w.detachGone(room)
+	for id, known := range w.files {
 		if known.linger != nil {
-			f.leave(id, room)
+			w.leave(id, room)
 		}
 	}
-	return f.detachNow(room)
+	return w.detachNow(room)
 }
 
 // mustWait reports whether a target waits: because attaching for its owner has
 // taken too much of the time, because this round has, or for a call that goes
 // on. If so, it is noted to be tried again. A file that has been opened just
 // now takes its time, or else it might be opened again and again.
-func (f *Follower[A]) mustWait(at target) bool {
-	if f.running.Load() == 0 || f.opts.Proc.Patient {
+func (w *Watch) mustWait(at target) bool {
+	if w.running.Load() == 0 || w.opts.Patient {
 		return false // the caller of SyncAll waits for all of it
 	}
 	now := time.Now()
-	waits := !at.isNew && (f.budget.wait(at.owner, now) > 0 || now.After(f.until))
+	waits := !at.isNew && (w.budget.wait(at.owner, now) > 0 || now.After(w.until))
 	// A call that goes on holds up targets of the same file or owner, and large
 	// ones. How large a file is that is not open is known once it has waited.
 	needs := at.needs
-	if failed := f.failed[at.spot]; failed != nil && needs == (amounts{}) {
+	if failed := w.failed[at.spot]; failed != nil && needs == (amounts{}) {
 		needs = failed.needs
 	}
-	for _, c := range f.calls {
+	for _, c := range w.calls {
 		waits = waits || !c.blocks && (c.File == at.File || c.owner == at.owner ||
 			isLarge(needs) && (!at.isNew || isLarge(c.needs)))
 	}
 	if waits {
-		f.note(at, errWaits, WithTime)
+		w.note(at, errWaits, withTime)
 	}
 	return waits
 }
@@ -296,12 +296,12 @@ func (f *Follower[A]) mustWait(at target) bool {
 func isLarge(needs amounts) bool { return needs[sites] > fewSites }
 
 // A call is made to the driver for a target.
-type call[A any] struct {
+type call struct {
 	target
 	do func() error
 	// late is called with the lock held if do succeeds after the caller has
 	// gone on.
-	late func(*round[A])
+	late func(*round)
 
 	failed error // by do, once that has returned
 	blocks bool  // it has waited for longer than the patience
@@ -309,105 +309,105 @@ type call[A any] struct {
 
 // callWithRoom makes a call. If it fails for want of room, room is made and the
 // call repeated.
-func (f *Follower[A]) callWithRoom(c *call[A], r *round[A]) error {
-	err := f.call(c)
-	if when := f.retry(err); (when == WithRoom || when == WithShare) && f.makeRoom(r) {
-		err = f.call(c)
+func (w *Watch) callWithRoom(c *call, r *round) error {
+	err := w.call(c)
+	if when := w.retry(err); (when == withRoom || when == withShare) && w.makeRoom(r) {
+		err = w.call(c)
 	}
-	for f.retry(err) == WithShare {
-		if _, ended := f.takeAway(sites, c.owner, c.needs[sites]); !ended {
+	for w.retry(err) == withShare {
+		if _, ended := w.takeAway(sites, c.owner, c.needs[sites]); !ended {
 			break
 		}
-		err = f.call(c)
+		err = w.call(c)
 	}
 	return err
 }
 
 // retry says when a call that has returned this error is made again.
-func (f *Follower[A]) retry(err error) When {
+func (w *Watch) retry(err error) retryTime {
 	if err == nil {
-		return Never
+		return never
 	}
-	return f.driver.Retry(err)
+	return w.driver.Retry(err)
 }
 
 // call makes a call to the driver. If that waits for longer than the patience,
 // the error wraps proc.ErrBlocked. While Run runs, the error is errWaits if the
 // call takes longer than its turn. In both cases the call goes on in the
 // background. With Patient it is waited for.
-func (f *Follower[A]) call(c *call[A]) error {
-	if f.calls[c.File] != nil || f.unanswered.IsFull(c.owner) {
+func (w *Watch) call(c *call) error {
+	if w.calls[c.File] != nil || w.unanswered.IsFull(c.owner) {
 		return proc.ErrBlocked
 	}
-	if f.opts.Proc.Patient {
+	if w.opts.Patient {
 		return c.do()
 	}
-	patience := min(f.patience+time.Duration(c.needs[sites])*sitePatience, mostPatience*f.patience)
-	going := f.unanswered.Begin(c.owner, deadline.Halved(patience, f.abandoned),
+	patience := min(w.patience+time.Duration(c.needs[sites])*sitePatience, mostPatience*w.patience)
+	going := w.unanswered.Begin(c.owner, deadline.Halved(patience, w.abandoned),
 		func() { c.failed = c.do() })
 	var turnOver <-chan time.Time
-	if f.running.Load() > 0 { // else the caller of SyncAll waits for all of it
+	if w.running.Load() > 0 { // else the caller of SyncAll waits for all of it
 		timer := time.NewTimer(turn)
 		defer timer.Stop()
 		turnOver = timer.C
 	}
 	select {
 	case <-going.Over:
-		f.budget.spend(c.owner, time.Now(), going.Took)
+		w.budget.spend(c.owner, time.Now(), going.Took)
 		if going.IsReturned {
 			return c.failed
 		}
-		f.abandoned++
-		f.block(c, going)
+		w.abandoned++
+		w.block(c, going)
 		return proc.ErrBlocked
 	case <-turnOver:
 	}
 
-	f.calls[c.File] = c
-	f.budget.take(c.owner, c.needs, 1)
-	f.budget.spend(c.owner, time.Now(), turn)
-	f.closing.Go(func() {
+	w.calls[c.File] = c
+	w.budget.take(c.owner, c.needs, 1)
+	w.budget.spend(c.owner, time.Now(), turn)
+	w.closing.Go(func() {
 		<-going.Over
-		f.later(func(r *round[A]) {
-			delete(f.calls, c.File)
-			f.budget.take(c.owner, c.needs, -1)
-			f.budget.spend(c.owner, time.Now(), max(0, going.Took-turn))
+		w.later(func(r *round) {
+			delete(w.calls, c.File)
+			w.budget.take(c.owner, c.needs, -1)
+			w.budget.spend(c.owner, time.Now(), max(0, going.Took-turn))
 			if going.IsReturned {
-				f.end(c, r)
+				w.end(c, r)
 			} else {
-				f.block(c, going)
-				f.fail(c.target, proc.ErrBlocked, r)
+				w.block(c, going)
+				w.fail(c.target, proc.ErrBlocked, r)
 			}
-			f.closeUnused(c.File)
+			w.closeUnused(c.File)
 		})
-		f.tryAgain(WithTime)
+		w.tryAgain(withTime)
 	})
 	return errWaits
 }
 
 // block notes that a call blocks, and waits for it in the background.
-func (f *Follower[A]) block(c *call[A], going *deadline.Pending) {
-	c.blocks, f.calls[c.File] = true, c
+func (w *Watch) block(c *call, going *deadline.Pending) {
+	c.blocks, w.calls[c.File] = true, c
 	attached := func() {}
-	if c.part != WholeFile {
-		attached = f.attaching.Begin(c.pair.Path)
+	if c.part != wholeFile {
+		attached = w.attaching.Begin(c.pair.Path)
 	}
 	go func() {
 		defer attached()
 		<-going.Answered
-		f.later(func(r *round[A]) {
-			delete(f.calls, c.File)
-			f.end(c, r)
-			f.closeUnused(c.File)
+		w.later(func(r *round) {
+			delete(w.calls, c.File)
+			w.end(c, r)
+			w.closeUnused(c.File)
 		})
-		f.tryAgain(WithAnswer)
+		w.tryAgain(withAnswer)
 	}()
 }
 
 // end takes the outcome of a call that its caller has not waited for.
-func (f *Follower[A]) end(c *call[A], r *round[A]) {
+func (w *Watch) end(c *call, r *round) {
 	if c.failed != nil {
-		f.fail(c.target, c.failed, r)
+		w.fail(c.target, c.failed, r)
 	} else {
 		c.late(r)
 	}
@@ -415,21 +415,21 @@ func (f *Follower[A]) end(c *call[A], r *round[A]) {
 
 // later takes the outcome of a call that went on. Nothing is reported any more
 // after Stop or Close.
-func (f *Follower[A]) later(take func(*round[A])) {
-	r := &round[A]{}
-	f.lock()
+func (w *Watch) later(take func(*round)) {
+	r := &round{}
+	w.lock()
 	take(r)
-	if !f.isStopped() {
-		f.finish(r)
+	if !w.isStopped() {
+		w.finish(r)
 	}
-	f.following.Unlock()
-	_ = f.driver.Detach(r.unwanted) // the kernel detaches in spite of an error
+	w.following.Unlock()
+	_ = w.driver.Detach(r.unwanted) // the kernel detaches in spite of an error
 }
 
 // failure is the reason why a spot is not attached.
 type failure struct {
 	text  string
-	when  When
+	when  retryTime
 	turn  uint64 // later ones are greater
 	owner string
 	needs amounts // for a part of a file
@@ -442,69 +442,69 @@ type failure struct {
 // fail notes that a target could not be opened or attached. It is tried again
 // if it may succeed. It is reported unless the process has ended, or it has
 // been reported before.
-func (f *Follower[A]) fail(at target, err error, r *round[A]) {
+func (w *Watch) fail(at target, err error, r *round) {
 	switch {
 	case errors.Is(err, os.ErrClosed):
-		return // the caller closes the follower soon, or has closed it
+		return // the caller closes the watch soon, or has closed it
 	case errors.Is(err, errWaits):
-		f.note(at, err, WithTime)
+		w.note(at, err, withTime)
 		return
 	}
 	if errors.Is(err, elffile.ErrTooLarge) {
 		// Finding that out takes a second, and there may be many processes.
-		if len(f.refused) >= maxRefused {
-			clear(f.refused)
+		if len(w.refused) >= maxRefused {
+			clear(w.refused)
 		}
-		f.refused[at.File] = at.pair.File
+		w.refused[at.File] = at.pair.File
 	}
 	if at.isOver() {
-		if n := len(r.Missed); n == 0 || r.Missed[n-1] != at.pair {
-			r.Missed = append(r.Missed, at.pair)
+		if n := len(r.missed); n == 0 || r.missed[n-1] != at.pair {
+			r.missed = append(r.missed, at.pair)
 		}
 		return
 	}
 	var full *usdt.LimitError
-	when := f.driver.Retry(err)
+	when := w.driver.Retry(err)
 	switch {
 	case errors.Is(err, proc.ErrBlocked):
-		when = WithAnswer
+		when = withAnswer
 	case errors.As(err, &full) && strings.HasPrefix(full.Option, limitsOption):
-		when = WithShare
+		when = withShare
 	}
 	if errors.Is(err, procfs.ErrChanged) {
-		f.watcher.ScanAgain(at.pair.Process.PID) // else it would be tried with the old file
+		w.watcher.ScanAgain(at.pair.Process.PID) // else it would be tried with the old file
 	}
-	if when != WhenReady {
-		f.report(at, err, when, r)
+	if when != whenReady {
+		w.report(at, err, when, r)
 		return
 	}
-	f.note(at, err, when)
-	failed, now := f.failed[at.spot], time.Now()
+	w.note(at, err, when)
+	failed, now := w.failed[at.spot], time.Now()
 	waited := now.Sub(failed.first)
 	failed.next = now.Add(max(firstTry, waited/triesPart))
 	if waited > longestStart && !failed.isTold {
 		failed.isTold = true
-		r.Errors = append(r.Errors, f.driver.Explain(at.part, at.pair, err))
+		r.errors = append(r.errors, w.driver.Explain(at.part, at.pair, err))
 	}
 }
 
 // report notes a failure, and reports it if that is news.
-func (f *Follower[A]) report(at target, err error, when When, r *round[A]) {
-	if f.note(at, err, when) {
-		r.Errors = append(r.Errors, f.driver.Explain(at.part, at.pair, err))
+func (w *Watch) report(at target, err error, when retryTime, r *round) {
+	if w.note(at, err, when) {
+		r.errors = append(r.errors, w.driver.Explain(at.part, at.pair, err))
 	}
 }
 
 // note notes a failure. It reports whether that is news: another error than the
 // target's last.
-func (f *Follower[A]) note(at target, err error, when When) (news bool) {
-	if when == Never {
-		delete(f.failed, at.spot)
+func (w *Watch) note(at target, err error, when retryTime) (news bool) {
+	if when == never {
+		delete(w.failed, at.spot)
 		return true
 	}
-	before := f.failed[at.spot]
-	f.turn++
-	now := &failure{text: err.Error(), when: when, turn: f.turn, owner: at.owner, needs: at.needs,
+	before := w.failed[at.spot]
+	w.turn++
+	now := &failure{text: err.Error(), when: when, turn: w.turn, owner: at.owner, needs: at.needs,
 		first: time.Now()}
 	if before != nil {
 		now.first, now.isTold = before.first, before.isTold
@@ -513,63 +513,63 @@ func (f *Follower[A]) note(at target, err error, when When) (news bool) {
 		}
 	}
 	switch {
-	case when == WithShare:
+	case when == withShare:
 		now.text = "share" // the numbers of these errors change all the time
-	case before != nil && when == WithTime:
+	case before != nil && when == withTime:
 		now.text = before.text // it waits to be tried again
 	}
-	f.failed[at.spot] = now
+	w.failed[at.spot] = now
 	return before == nil || before.text != now.text
 }
 
-// tryAgain tries to attach the targets that have failed with this When or a
+// tryAgain tries to attach the targets that have failed at this time or a
 // later one. Those that failed first come first, and owners take turns. After
 // maxRetryRound the rest is left for the next call.
-func (f *Follower[A]) tryAgain(when When) {
-	f.lock()
-	defer f.following.Unlock()
-	if when == WithTime {
-		f.waits = nil // what still has to wait sets it again
+func (w *Watch) tryAgain(when retryTime) {
+	w.lock()
+	defer w.following.Unlock()
+	if when == withTime {
+		w.waits = nil // what still has to wait sets it again
 	}
-	if f.isStopped() || len(f.failed) == 0 {
+	if w.isStopped() || len(w.failed) == 0 {
 		return
 	}
-	pairs := f.watcher.ProcessFiles()
-	current := make(map[Place]*procwatch.ProcessFile, 2*len(pairs))
+	pairs := w.watcher.ProcessFiles()
+	current := make(map[location]*procwatch.ProcessFile, 2*len(pairs))
 	for _, pair := range slices.Backward(pairs) {
 		current[inProcess(pair)] = pair
 		current[inEveryProcess(pair)] = pair
 	}
 	var targets []target
 	now := time.Now()
-	for at, failed := range f.failed {
-		if pair := current[at.Place]; pair == nil {
-			delete(f.failed, at)
+	for at, failed := range w.failed {
+		if pair := current[at.location]; pair == nil {
+			delete(w.failed, at)
 		} else if failed.when >= when && !failed.next.After(now) {
 			targets = append(targets, target{spot: at, pair: pair, owner: failed.owner})
 		}
 	}
 	slices.SortFunc(targets, func(x, y target) int {
-		return cmp.Compare(f.failed[x.spot].turn, f.failed[y.spot].turn)
+		return cmp.Compare(w.failed[x.spot].turn, w.failed[y.spot].turn)
 	})
 
-	r := &round[A]{}
-	for _, at := range f.budget.inTurn(targets, now) {
-		before := f.failed[at.spot]
+	r := &round{}
+	for _, at := range w.budget.inTurn(targets, now) {
+		before := w.failed[at.spot]
 		if before != nil && before.next.After(now) {
 			continue // it has just failed, as a part of another target
 		}
 		if at.isOver() {
-			f.miss(at.Place, at.pair, r)
+			w.miss(at.location, at.pair, r)
 		} else {
-			f.attach([]target{at}, r)
+			w.attach([]target{at}, r)
 		}
-		if f.failed[at.spot] == before {
-			delete(f.failed, at.spot) // it has not failed again
+		if w.failed[at.spot] == before {
+			delete(w.failed, at.spot) // it has not failed again
 		}
 		if time.Since(now) >= maxRetryRound {
 			break
 		}
 	}
-	f.finish(r)
+	w.finish(r)
 }

@@ -2,7 +2,7 @@
 
 //go:build linux
 
-package follow
+package watch
 
 import (
 	"errors"
@@ -32,7 +32,7 @@ func (w *world) overwrite(name, provider string) {
 	qt.Assert(w.t, qt.IsNil(os.Chtimes(path, time.Time{}, time.Now().Add(time.Hour))))
 }
 
-func TestFollowerAttachesAFileAnewThatWasWrittenTo(t *testing.T) {
+func TestWatchAttachesAFileAnewThatWasWrittenTo(t *testing.T) {
 	t.Run("in every process", func(t *testing.T) {
 		w := newWorld(t).everywhere()
 		f := w.follower(Options{})
@@ -90,7 +90,7 @@ func TestFollowerAttachesAFileAnewThatWasWrittenTo(t *testing.T) {
 }
 
 // The driver reports a write before the contents change.
-func TestFollowerAttachesAgainAfterAWrite(t *testing.T) {
+func TestWatchAttachesAgainAfterAWrite(t *testing.T) {
 	t.Run("while processes map the file", func(t *testing.T) {
 		w := newWorld(t).everywhere()
 		f := w.follower(Options{})
@@ -114,7 +114,7 @@ func TestFollowerAttachesAgainAfterAWrite(t *testing.T) {
 	})
 	t.Run("all its parts", func(t *testing.T) {
 		w := newWorld(t).everywhere()
-		f := w.follower(Options{Parts: 3})
+		f := w.followerOf(3, Options{})
 		w.start(1, "a")
 		pass(t, f)
 		w.tells("+0 a", "+1 a", "+2 a")
@@ -189,12 +189,12 @@ func TestFollowerAttachesAgainAfterAWrite(t *testing.T) {
 }
 
 // What is attached must not be what was read before the file was written to.
-func TestFollowerReadsAFileAnewThatItCannotOpen(t *testing.T) {
+func TestWatchReadsAFileAnewThatItCannotOpen(t *testing.T) {
 	w := newWorld(t)
 	f := w.follower(Options{})
 	w.start(1, "a")
 	w.fail = func(part int, file string) error {
-		if part == WholeFile {
+		if part == wholeFile {
 			w.fail = func(int, string) error { return nil }
 			w.overwrite(file, "q")
 		}
@@ -208,11 +208,11 @@ func TestFollowerReadsAFileAnewThatItCannotOpen(t *testing.T) {
 
 // A file that was too large to be opened may be smaller once it has been
 // written to, and counts as long as a process maps it.
-func TestFollowerOpensAFileAnewThatWasTooLarge(t *testing.T) {
+func TestWatchOpensAFileAnewThatWasTooLarge(t *testing.T) {
 	w := newWorld(t).everywhere()
 	large := true
 	w.fail = func(part int, file string) error {
-		if large && part == WholeFile {
+		if large && part == wholeFile {
 			return elffile.TooLarge(errors.New("too many sites"))
 		}
 		return nil
@@ -244,7 +244,7 @@ func TestFollowerOpensAFileAnewThatWasTooLarge(t *testing.T) {
 
 // A user could have the kernel leak a uprobe for each semaphore that is
 // detached from a process which goes on, again and again.
-func TestFollowerBoundsWhatMayLeak(t *testing.T) {
+func TestWatchBoundsWhatMayLeak(t *testing.T) {
 	whileNothingGoesOn(t, func(t *testing.T) {
 		w := newWorld(t).everywhere()
 		w.semaphores = leaksAtOnce/2 + 1
@@ -271,17 +271,4 @@ func TestFollowerBoundsWhatMayLeak(t *testing.T) {
 		w.tells("-0 b")
 		qt.Check(t, qt.HasLen(f.budget.leaks, 1))
 	})
-}
-
-func TestSettledWaitsForTheWriter(t *testing.T) {
-	testneeds.Root(t)
-	path := filepath.Join(t.TempDir(), "file")
-	file, err := os.Create(path)
-	qt.Assert(t, qt.IsNil(err))
-	reading, err := os.Open(path)
-	qt.Assert(t, qt.IsNil(err))
-	defer reading.Close()
-	qt.Check(t, qt.IsFalse(Settled(reading, 10*time.Millisecond)))
-	time.AfterFunc(10*time.Millisecond, func() { file.Close() })
-	qt.Check(t, qt.IsTrue(Settled(reading, testneeds.Patience(time.Minute))))
 }

@@ -2,7 +2,7 @@
 
 //go:build linux
 
-package follow
+package watch
 
 import (
 	"fmt"
@@ -16,9 +16,9 @@ import (
 
 // A file that takes long has one turn. Then small files of others are attached
 // while it goes on, and large ones and those of the same owner wait.
-func TestFollowerHasOthersTheirTurnWithinALargeFile(t *testing.T) {
-	for name, slow := range map[string]int{"opening": WholeFile, "attaching": 0} {
-		bubble := func(name string, test func(t *testing.T, w *world, f *Follower[*fake])) {
+func TestWatchHasOthersTheirTurnWithinALargeFile(t *testing.T) {
+	for name, slow := range map[string]int{"opening": wholeFile, "attaching": 0} {
+		bubble := func(name string, test func(t *testing.T, w *world, f *Watch)) {
 			t.Run(name, func(t *testing.T) {
 				whileNothingGoesOn(t, func(t *testing.T) {
 					w := newWorld(t).everywhere()
@@ -38,13 +38,13 @@ func TestFollowerHasOthersTheirTurnWithinALargeFile(t *testing.T) {
 				})
 			})
 		}
-		bubble(name, func(t *testing.T, w *world, f *Follower[*fake]) {
+		bubble(name, func(t *testing.T, w *world, f *Watch) {
 			began := time.Now()
 			qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
 			qt.Check(t, qt.IsTrue(time.Since(began) <= 2*turn))
 			told := w.takeTold()
 			qt.Check(t, qt.IsTrue(slices.Contains(told, "+0 small")))
-			if slow != WholeFile {
+			if slow != wholeFile {
 				qt.Check(t, qt.HasLen(f.calls, 1))
 			}
 			time.Sleep(time.Second)
@@ -61,14 +61,14 @@ func TestFollowerHasOthersTheirTurnWithinALargeFile(t *testing.T) {
 			qt.Check(t, qt.Equals(*f.stats.Load(), Stats{Sites: 20_003, Descriptors: 5}))
 			qt.Check(t, qt.HasLen(append(told, w.takeTold()...), 5))
 		})
-		bubble(name+" and closing", func(t *testing.T, w *world, f *Follower[*fake]) {
+		bubble(name+" and closing", func(t *testing.T, w *world, f *Watch) {
 			qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
 			qt.Assert(t, qt.IsNil(f.Close())) // waits for calls that go on
 			qt.Check(t, qt.HasLen(w.attached, 0))
 			qt.Check(t, qt.Equals(w.opened, 0))
 			qt.Check(t, qt.HasLen(f.calls, 0))
 		})
-		bubble(name+" and then blocking", func(t *testing.T, w *world, f *Follower[*fake]) {
+		bubble(name+" and then blocking", func(t *testing.T, w *world, f *Watch) {
 			f.patience = time.Second / 2
 			qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
 			w.takeTold()
@@ -92,8 +92,8 @@ func TestFollowerHasOthersTheirTurnWithinALargeFile(t *testing.T) {
 // Of the files that wait for their turn, what has been read takes no memory.
 // All are attached in the end, also where opening one takes all of the time
 // that its owner may take at once.
-func TestFollowerClosesWhatWaits(t *testing.T) {
-	for name, slow := range map[string]int{"opening": WholeFile, "attaching": 0} {
+func TestWatchClosesWhatWaits(t *testing.T) {
+	for name, slow := range map[string]int{"opening": wholeFile, "attaching": 0} {
 		t.Run(name, func(t *testing.T) {
 			whileNothingGoesOn(t, func(t *testing.T) {
 				w := newWorld(t).everywhere()
@@ -112,7 +112,7 @@ func TestFollowerClosesWhatWaits(t *testing.T) {
 					}
 					return nil
 				}
-				f := w.follower(Options{Parts: 2})
+				f := w.followerOf(2, Options{})
 				f.running.Add(1)
 				var files []string
 				for n := range 20 {
@@ -131,7 +131,7 @@ func TestFollowerClosesWhatWaits(t *testing.T) {
 	}
 }
 
-func TestFollowerKeepsRoomForACallThatGoesOn(t *testing.T) {
+func TestWatchKeepsRoomForACallThatGoesOn(t *testing.T) {
 	whileNothingGoesOn(t, func(t *testing.T) {
 		w := newWorld(t).everywhere()
 		w.sites = map[string]int{"large": 10, "other": 5}

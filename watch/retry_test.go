@@ -2,7 +2,7 @@
 
 //go:build linux
 
-package follow
+package watch
 
 import (
 	"errors"
@@ -23,26 +23,26 @@ func TestClassify(t *testing.T) {
 	_, missing := os.Open("/nonexistent/file")
 	for _, tc := range []struct {
 		err  error
-		want When
+		want retryTime
 	}{
-		{errors.New("no nop there"), Never},
-		{fmt.Errorf("the kernel refuses a breakpoint: %w", syscall.EOPNOTSUPP), Never},
-		{fmt.Errorf("the kernel refuses a breakpoint: %w", syscall.Errno(524)), Never},
-		{missing, Later},
-		{&procfs.Error{Op: "open", Err: procfs.ErrChanged}, Later},
-		{fmt.Errorf("link: %w", syscall.EPERM), Later},
-		{fmt.Errorf("link: %w", syscall.ENOMEM), WithRoom},
-		{&os.PathError{Op: "open", Err: syscall.EMFILE}, WithRoom},
+		{errors.New("no nop there"), never},
+		{fmt.Errorf("the kernel refuses a breakpoint: %w", syscall.EOPNOTSUPP), never},
+		{fmt.Errorf("the kernel refuses a breakpoint: %w", syscall.Errno(524)), never},
+		{missing, later},
+		{&procfs.Error{Op: "open", Err: procfs.ErrChanged}, later},
+		{fmt.Errorf("link: %w", syscall.EPERM), later},
+		{fmt.Errorf("link: %w", syscall.ENOMEM), withRoom},
+		{&os.PathError{Op: "open", Err: syscall.EMFILE}, withRoom},
 	} {
-		qt.Check(t, qt.Equals(Classify(tc.err), tc.want), qt.Commentf("%v", tc.err))
+		qt.Check(t, qt.Equals(classify(tc.err), tc.want), qt.Commentf("%v", tc.err))
 	}
 }
 
 var errTest = errors.New("failure")
 
-func TestFollowerReportsAFailureOnce(t *testing.T) {
+func TestWatchReportsAFailureOnce(t *testing.T) {
 	w := newWorld(t)
-	f := w.follower(Options{Parts: 2})
+	f := w.followerOf(2, Options{})
 	failure := map[int]error{0: syscall.ENOMEM, 1: syscall.ENOMEM}
 	w.fail = func(part int, _ string) error { return failure[part] }
 	w.start(1, "a")
@@ -63,7 +63,7 @@ func TestFollowerReportsAFailureOnce(t *testing.T) {
 	w.tells()
 }
 
-func TestFollowerTriesAgainInTurn(t *testing.T) {
+func TestWatchTriesAgainInTurn(t *testing.T) {
 	t.Run("only what may succeed now, by its last failure", func(t *testing.T) {
 		whileNothingGoesOn(t, func(t *testing.T) { // a round has an end in time
 			w := newWorld(t).everywhere()
@@ -88,9 +88,9 @@ func TestFollowerTriesAgainInTurn(t *testing.T) {
 				qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 1+pid)))
 			}
 			tries("later", "room", "space")
-			f.tryAgain(WithRoom)
+			f.tryAgain(withRoom)
 			tries("room", "space")
-			f.tryAgain(Later)
+			f.tryAgain(later)
 			tries("later", "room", "space")
 			failure["later"] = nil
 			w.end(3)
@@ -110,7 +110,7 @@ func TestFollowerTriesAgainInTurn(t *testing.T) {
 		w.takeTold()
 		w.end(1)
 		w.fail = func(int, string) error { t.Error("it has ended"); return nil }
-		f.tryAgain(Later)
+		f.tryAgain(later)
 		qt.Check(t, qt.HasLen(f.failed, 0))
 		w.start(2)
 	})
@@ -134,7 +134,7 @@ func TestFollowerTriesAgainInTurn(t *testing.T) {
 			clear(tries)
 			for range 5 {
 				began := time.Now()
-				f.tryAgain(Later)
+				f.tryAgain(later)
 				qt.Check(t, qt.Equals(time.Since(began), maxRetryRound))
 			}
 			qt.Check(t, qt.HasLen(tries, 50))
@@ -145,7 +145,7 @@ func TestFollowerTriesAgainInTurn(t *testing.T) {
 	})
 }
 
-func TestFollowerReportsAFailureOnceThatWaits(t *testing.T) {
+func TestWatchReportsAFailureOnceThatWaits(t *testing.T) {
 	w := newWorld(t).everywhere()
 	f := w.follower(Options{})
 	w.fail = func(int, string) error { return syscall.EBUSY }
@@ -153,7 +153,7 @@ func TestFollowerReportsAFailureOnceThatWaits(t *testing.T) {
 	pass(t, f)
 	w.tells("!-1 a 1: device or resource busy")
 	for at := range f.failed {
-		f.note(target{spot: at}, errWaits, WithTime)
+		f.note(target{spot: at}, errWaits, withTime)
 	}
 	pass(t, f)
 	w.tells()
@@ -161,7 +161,7 @@ func TestFollowerReportsAFailureOnceThatWaits(t *testing.T) {
 
 // A file and its part may both wait to be tried again. The part fails with the
 // file, and is tried again after that.
-func TestFollowerDoesNotForgetAPartThatFailsWithItsFile(t *testing.T) {
+func TestWatchDoesNotForgetAPartThatFailsWithItsFile(t *testing.T) {
 	whileNothingGoesOn(t, func(t *testing.T) {
 		w := newWorld(t).everywhere()
 		var started atomic.Bool
@@ -175,10 +175,10 @@ func TestFollowerDoesNotForgetAPartThatFailsWithItsFile(t *testing.T) {
 		w.start(1, "a")
 		qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
 		for at, failed := range maps.Clone(f.failed) {
-			f.failed[spot{at.Place, WholeFile}] = &failure{when: Later, turn: failed.turn - 1}
+			f.failed[spot{at.location, wholeFile}] = &failure{when: later, turn: failed.turn - 1}
 			failed.next = time.Now()
 		}
-		f.tryAgain(Later)
+		f.tryAgain(later)
 		f.following.Lock() // its timer may have tried again meanwhile
 		qt.Check(t, qt.HasLen(f.failed, 1))
 		f.following.Unlock()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package follow
+package watch
 
 import (
 	"testing"

@@ -2,7 +2,7 @@
 
 //go:build linux
 
-package follow
+package watch
 
 import (
 	"context"
@@ -26,7 +26,7 @@ import (
 // calls block, fail and answer, what is attached in the end is what processes
 // map. Nothing is attached twice, and Close leaves nothing. A failure names its
 // seed.
-func TestFollowerIsAsItsModel(t *testing.T) {
+func TestWatchIsAsItsModel(t *testing.T) {
 	const steps = 60
 	for n := 0; n < testprog.Soak(10_000, 1_000_000) && !t.Failed(); n += steps {
 		seed := rand.Uint64()
@@ -71,8 +71,8 @@ func followAtRandom(t *testing.T, steps int, seed uint64) {
 		return nil
 	}
 	choose := random.IntN
-	f := w.follower(Options{Parts: 1 + choose(2),
-		Linger: time.Duration(choose(3)-1) * 20 * time.Millisecond})
+	f := w.followerOf(1+choose(2),
+		Options{Linger: time.Duration(choose(3)-1) * 20 * time.Millisecond})
 	f.patience = 20 * time.Millisecond
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -182,8 +182,8 @@ func followAtRandom(t *testing.T, steps int, seed uint64) {
 	want := make(map[string]bool)
 	for pid, files := range processes {
 		for _, name := range files {
-			for part := range f.opts.Parts {
-				if a := (&fake{part, name, pid, nil}); w.perFile(name) {
+			for part := range f.parts {
+				if a := (&fake{part: part, file: name, pid: pid}); w.perFile(name) {
 					want[a.String()] = true
 				} else {
 					a.pid = 0

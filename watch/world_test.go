@@ -2,7 +2,7 @@
 
 //go:build linux
 
-package follow
+package watch
 
 import (
 	"encoding/binary"
@@ -26,6 +26,7 @@ import (
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
 )
 
 // world is a directory tree that looks like /proc, of processes that map files
@@ -66,6 +67,8 @@ type fake struct {
 	part int
 	file string
 	pid  int
+
+	descriptors int
 	*opening
 }
 
@@ -262,7 +265,7 @@ type fakeFile struct {
 }
 
 // Open and the methods after it are those of the driver.
-func (w *world) Open(pair *procwatch.ProcessFile, written func()) (File[*fake], error) {
+func (w *world) Open(pair *procwatch.ProcessFile, written func()) (openFile, error) {
 	// Not by its path, which was read before the file if the process has mapped
 	// another one in its place meanwhile.
 	name := w.name(pair.File)
@@ -271,7 +274,7 @@ func (w *world) Open(pair *procwatch.ProcessFile, written func()) (File[*fake], 
 	if held == nil {
 		return nil, procfs.ErrChanged // it did before
 	}
-	if err := w.fail(WholeFile, name); err != nil {
+	if err := w.fail(wholeFile, name); err != nil {
 		return nil, err
 	}
 	if err := pair.File.Verify(); err != nil {
@@ -309,7 +312,7 @@ func (w *world) name(file *procwatch.CachedFile) string {
 
 func (w fakeFile) Attach(
 	part int, pair *procwatch.ProcessFile, pid int,
-) (*fake, bool, error) {
+) (attached, bool, error) {
 	if err := w.fail(part, w.name); err != nil {
 		return nil, false, err
 	}
@@ -318,7 +321,7 @@ func (w fakeFile) Attach(
 	if len(w.attached) == w.room {
 		return nil, false, errFull
 	}
-	a := &fake{part, w.name, pid, w.opening}
+	a := &fake{part, w.name, pid, max(1, w.descriptors[w.name]), w.opening}
 	w.attached[a] = true
 	return a, true, nil
 }
@@ -337,15 +340,16 @@ func (w fakeFile) Semaphores(int) int { return w.semaphores }
 
 func (w fakeFile) Sites(int) int { return max(1, w.sites[w.name]) }
 
-func (w *world) Descriptors(a *fake) int { return max(1, w.descriptors[a.file]) }
+func (a *fake) Descriptors() int { return a.descriptors }
 
-func (w *world) Detach(attachments []*fake) error {
+func (w *world) Detach(attachments []attached) error {
 	if w.detaching != nil {
 		w.detaching()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, a := range attachments {
+		a := a.(*fake)
 		if !w.attached[a] {
 			w.t.Errorf("%v is detached and was not attached", a)
 		}
@@ -354,40 +358,41 @@ func (w *world) Detach(attachments []*fake) error {
 	return nil
 }
 
-func (w *world) Retry(err error) When {
+func (w *world) Retry(err error) retryTime {
 	if errors.Is(err, errFull) {
 		if w.share {
-			return WithShare
+			return withShare
 		}
-		return WithRoom
+		return withRoom
 	}
 	if errors.Is(err, errStarting) {
-		return WhenReady
+		return whenReady
 	}
-	return Classify(err)
+	return classify(err)
 }
 
 func (w *world) Explain(part int, pair *procwatch.ProcessFile, err error) error {
 	return fmt.Errorf("%d %s %d: %w", part, filepath.Base(pair.Path), pair.Process.PID, err)
 }
 
-func (w *world) Changed(changes *Changes[*fake]) {
+func (w *world) Changed(changes *round) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, a := range changes.Attached {
-		w.told = append(w.told, "+"+a.String())
+	for _, a := range changes.attached {
+		w.told = append(w.told, "+"+a.(*fake).String())
 	}
-	for _, a := range changes.Detached {
+	for _, a := range changes.detached {
+		a := a.(*fake)
 		if !w.attached[a] {
 			w.t.Errorf("%v was detached before it was told", a)
 		}
 		w.told = append(w.told, "-"+a.String())
 	}
-	for _, pair := range changes.Missed {
+	for _, pair := range changes.missed {
 		w.told = append(w.told,
 			fmt.Sprintf("missed %s %d", filepath.Base(pair.Path), pair.Process.PID))
 	}
-	for _, err := range changes.Errors {
+	for _, err := range changes.errors {
 		w.told = append(w.told, "!"+err.Error())
 	}
 }
@@ -413,13 +418,16 @@ func (w *world) takeTold() []string {
 	return told
 }
 
-// follower returns a follower of all processes of the world.
-func (w *world) follower(opts Options) *Follower[*fake] {
+// follower returns a watch of all processes of the world.
+func (w *world) follower(opts Options) *Watch { return w.followerOf(1, opts) }
+
+// followerOf is follower with a number of parts.
+func (w *world) followerOf(parts int, opts Options) *Watch {
 	w.t.Helper()
-	opts.Proc.FS, opts.Proc.Record = procfs.FS(w.root), w.record
-	opts.Parts = max(opts.Parts, 1)
-	f, err := New[*fake](w, opts)
+	opts.Proc = proc.FS(w.root)
+	f, err := newWatch(w, opts, parts)
 	qt.Assert(w.t, qt.IsNil(err))
+	f.watcher.Record = w.record
 	f.patience = time.Minute // no call takes longer because the machine is busy
 	w.t.Cleanup(func() {
 		qt.Check(w.t, qt.IsNil(f.Close()))
@@ -436,12 +444,12 @@ func (w *world) follower(opts Options) *Follower[*fake] {
 }
 
 // attachments returns what is attached, in no order.
-func (f *Follower[A]) attachments() []A {
+func (f *Watch) attachments() []*fake {
 	f.following.Lock()
 	defer f.following.Unlock()
-	var all []A
+	var all []*fake
 	for _, a := range f.attached {
-		all = append(all, a.attached)
+		all = append(all, a.attached.(*fake))
 	}
 	return all
 }

@@ -2,7 +2,7 @@
 
 //go:build linux
 
-package follow
+package watch
 
 import (
 	"fmt"
@@ -23,7 +23,7 @@ func (w *world) startOf(user, pid int, files ...string) {
 		fmt.Sprintf("0::/user.slice/user-%d.slice/session-1.scope\n", user))
 }
 
-func TestFollowerLimitsOwners(t *testing.T) {
+func TestWatchLimitsOwners(t *testing.T) {
 	w := newWorld(t).everywhere()
 	w.sites = map[string]int{"a": 6, "b": 5, "c": 4}
 	f := w.follower(Options{Linger: -1, Limits: Limits{OwnerSites: 10, Sites: 100}})
@@ -50,7 +50,7 @@ func TestFollowerLimitsOwners(t *testing.T) {
 }
 
 // However much one owner has attached, another one that has less gets room.
-func TestFollowerTakesFromThoseThatHaveTheMost(t *testing.T) {
+func TestWatchTakesFromThoseThatHaveTheMost(t *testing.T) {
 	for name, full := range map[string]func(w *world) Options{
 		"by a limit": func(*world) Options { return Options{Linger: -1, Limits: Limits{Sites: 8}} },
 		"since there is no more room": func(w *world) Options {
@@ -94,7 +94,7 @@ func TestFollowerTakesFromThoseThatHaveTheMost(t *testing.T) {
 }
 
 // A single file does not wait for the thousand of another owner.
-func TestFollowerHasOwnersTakeTurns(t *testing.T) {
+func TestWatchHasOwnersTakeTurns(t *testing.T) {
 	targets := func(owners string) (all []target) {
 		for _, owner := range owners {
 			all = append(all, target{owner: string(owner)})
@@ -120,7 +120,7 @@ func TestFollowerHasOwnersTakeTurns(t *testing.T) {
 
 // Where attaching takes long, the files of others are attached meanwhile, and
 // the files that waited in the end.
-func TestFollowerSharesOutTime(t *testing.T) {
+func TestWatchSharesOutTime(t *testing.T) {
 	whileNothingGoesOn(t, func(t *testing.T) {
 		w := newWorld(t).everywhere()
 		f := w.follower(Options{Linger: -1})
@@ -152,7 +152,7 @@ func TestFollowerSharesOutTime(t *testing.T) {
 
 // The owner that has the most descriptors gives some up, however few sites it
 // has.
-func TestFollowerSharesOutDescriptors(t *testing.T) {
+func TestWatchSharesOutDescriptors(t *testing.T) {
 	w := newWorld(t).everywhere()
 	w.descriptors = map[string]int{"greedy0": 30, "greedy1": 30, "modest": 5}
 	w.sites = map[string]int{"modest": 50, "large": 50}
@@ -179,7 +179,7 @@ func TestFollowerSharesOutDescriptors(t *testing.T) {
 }
 
 // While Run runs, nobody waits for a slow detachment that makes room.
-func TestFollowerDoesNotWaitForWhatGivesWay(t *testing.T) {
+func TestWatchDoesNotWaitForWhatGivesWay(t *testing.T) {
 	w := newWorld(t).everywhere()
 	f := w.follower(Options{Linger: -1, Limits: Limits{Sites: 2}})
 	w.startOf(1000, 1, "greedy0", "greedy1")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package follow
+package watch
 
 import (
 	"cmp"
@@ -10,20 +10,12 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/deadline"
-	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// Limits bound what a [Follower] attaches: watch.Limits says how. An owner
-// is the container of a process, or its user.
-type Limits struct {
-	FileSites, OwnerSites, Sites  int
-	OwnerDescriptors, Descriptors int
-}
-
-// OfFile returns the limit on the sites of one file, 0 if there is none.
-func (l Limits) OfFile() int { return orDefault(l.FileSites, defaultFileSites) }
+// ofFile returns the limit on the sites of one file, 0 if there is none.
+func (l Limits) ofFile() int { return orDefault(l.FileSites, defaultFileSites) }
 
 // The defaults. libjvm, which has the most of real files, has 750 sites: these
 // are for 66 containers of one owner that have one each, and for 266
@@ -225,20 +217,20 @@ func (b *budget) inTurn(targets []target, now time.Time) []target {
 
 // share returns an error if an owner would have more than its share. Owners
 // that have more than that give some up for it.
-func (f *Follower[A]) share(owner string, needs amounts, r *round[A]) error {
-	full, of := f.budget.check(owner, needs)
-	if full != nil && f.makeRoom(r) {
-		full, of = f.budget.check(owner, needs)
+func (w *Watch) share(owner string, needs amounts, r *round) error {
+	full, of := w.budget.check(owner, needs)
+	if full != nil && w.makeRoom(r) {
+		full, of = w.budget.check(owner, needs)
 	}
 	for full != nil {
 		gives := false
 		if of != resources {
-			gives, _ = f.takeAway(of, owner, full.Needed)
+			gives, _ = w.takeAway(of, owner, full.Needed)
 		}
 		if !gives {
 			return full
 		}
-		full, of = f.budget.check(owner, needs)
+		full, of = w.budget.check(owner, needs)
 	}
 	return nil
 }
@@ -246,36 +238,36 @@ func (f *Follower[A]) share(owner string, needs amounts, r *round[A]) error {
 // takeAway makes room for an owner that needs more of a resource. The heaviest
 // other owner gives up half of it. Its last attachment goes first. began
 // reports whether there was anything to detach, and ended whether that is done.
-func (f *Follower[A]) takeAway(of resource, owner string, more int) (began, ended bool) {
-	heaviest, ok := f.budget.heaviest(of, owner, more)
+func (w *Watch) takeAway(of resource, owner string, more int) (began, ended bool) {
+	heaviest, ok := w.budget.heaviest(of, owner, more)
 	if !ok {
 		return false, false
 	}
-	var all []*attachment[A]
-	for _, a := range f.attached {
+	var all []*attachment
+	for _, a := range w.attached {
 		if a.owner == heaviest {
 			all = append(all, a)
 		}
 	}
-	slices.SortFunc(all, func(x, y *attachment[A]) int { return cmp.Compare(y.turn, x.turn) })
-	had := f.budget.owners[heaviest][of]
+	slices.SortFunc(all, func(x, y *attachment) int { return cmp.Compare(y.turn, x.turn) })
+	had := w.budget.owners[heaviest][of]
 	err := fmt.Errorf("detached to make room for others that have less: its container or user had %d %s, the most of all",
 		had, names[of])
-	room := &round[A]{}
+	room := &round{}
 	for _, last := range all {
-		if 2*f.budget.owners[heaviest][of] <= had {
+		if 2*w.budget.owners[heaviest][of] <= had {
 			break
 		}
-		for _, a := range f.attachedAt(last.Place) {
-			f.report(a.target, err, WithShare, room)
+		for _, a := range w.attachedAt(last.location) {
+			w.report(a.target, err, withShare, room)
 		}
-		f.detachRunning(last.Place, room)
+		w.detachRunning(last.location, room)
 	}
-	if len(room.Detached) == 0 {
+	if len(room.detached) == 0 {
 		return false, false // it is reserved for a call that goes on
 	}
-	done := f.detaching(room)
-	if f.running.Load() == 0 {
+	done := w.detaching(room)
+	if w.running.Load() == 0 {
 		<-done // the caller of SyncAll waits for all of it
 		return true, true
 	}
@@ -287,56 +279,44 @@ func (f *Follower[A]) takeAway(of resource, owner string, more int) (began, ende
 	}
 }
 
-// Stats are the numbers of a watch: watch.Stats says which.
-type Stats struct {
-	procwatch.WatcherStats
-	Sites, Descriptors, OverLimit, Waiting int
-}
-
-func (f *Follower[A]) Stats() Stats {
-	stats := *f.stats.Load()
-	stats.WatcherStats = f.watcher.Stats()
-	return stats
-}
-
 // count updates the numbers, and schedules the next retry of the targets that
 // wait for time.
-func (f *Follower[A]) count() {
-	c := &Stats{Sites: f.budget.total[sites], Descriptors: f.budget.total[descriptors]}
-	for id := range f.refused {
-		if f.isRefused(id) {
+func (w *Watch) count() {
+	c := &Stats{Sites: w.budget.total[sites], Descriptors: w.budget.total[descriptors]}
+	for id := range w.refused {
+		if w.isRefused(id) {
 			c.OverLimit++
 		}
 	}
-	const never = time.Duration(math.MaxInt64)
-	wait, ready, now := never, never, time.Now()
-	for _, failed := range f.failed {
+	const forever = time.Duration(math.MaxInt64)
+	wait, ready, now := forever, forever, time.Now()
+	for _, failed := range w.failed {
 		switch failed.when {
-		case WithShare:
+		case withShare:
 			c.OverLimit++
-		case WithTime:
+		case withTime:
 			c.Waiting++
-			wait = min(wait, f.budget.wait(failed.owner, now))
-		case WithAnswer:
+			wait = min(wait, w.budget.wait(failed.owner, now))
+		case withAnswer:
 			c.Waiting++
-		case WhenReady:
+		case whenReady:
 			c.Waiting++
 			ready = min(ready, failed.next.Sub(now))
 		}
 	}
-	for _, c := range f.calls {
-		if !c.blocks && wait < never {
+	for _, c := range w.calls {
+		if !c.blocks && wait < forever {
 			wait = max(wait, turn) // when it ends, the others are tried again, too
 		}
 	}
-	if wait < never && f.waits == nil && !f.isStopped() {
-		f.waits = time.AfterFunc(max(wait, minimumWait), func() { f.tryAgain(WithTime) })
+	if wait < forever && w.waits == nil && !w.isStopped() {
+		w.waits = time.AfterFunc(max(wait, minimumWait), func() { w.tryAgain(withTime) })
 	}
-	if ready < never && !f.isStopped() {
-		if f.ready != nil {
-			f.ready.Stop()
+	if ready < forever && !w.isStopped() {
+		if w.ready != nil {
+			w.ready.Stop()
 		}
-		f.ready = time.AfterFunc(max(ready, 0), func() { f.tryAgain(WhenReady) })
+		w.ready = time.AfterFunc(max(ready, 0), func() { w.tryAgain(whenReady) })
 	}
-	f.stats.Store(c)
+	w.stats.Store(c)
 }

@@ -2,7 +2,7 @@
 
 //go:build linux
 
-package follow
+package watch
 
 import (
 	"context"
@@ -16,17 +16,16 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/elffile"
-	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/proc"
 )
 
-func pass(t *testing.T, f *Follower[*fake]) {
+func pass(t *testing.T, f *Watch) {
 	t.Helper()
 	qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
 }
 
-func TestFollower(t *testing.T) {
+func TestWatch(t *testing.T) {
 	t.Run("attaches a file once in every process", func(t *testing.T) {
 		w := newWorld(t).everywhere()
 		f := w.follower(Options{Linger: -1})
@@ -43,7 +42,7 @@ func TestFollower(t *testing.T) {
 	})
 	t.Run("attaches a file in each process", func(t *testing.T) {
 		w := newWorld(t)
-		f := w.follower(Options{NeedsPIDs: true})
+		f := w.follower(Options{PerProcess: true})
 		w.start(1, "a", "b")
 		w.start(2, "a")
 		pass(t, f)
@@ -66,17 +65,17 @@ func TestFollower(t *testing.T) {
 	})
 	t.Run("attaches one part after the other", func(t *testing.T) {
 		w := newWorld(t).everywhere()
-		f := w.follower(Options{Parts: 2})
+		f := w.followerOf(2, Options{})
 		w.start(1, "a", "b")
 		pass(t, f)
 		w.tellsInOrder("+0 a", "+0 b", "+1 a", "+1 b")
 	})
 	t.Run("calls the handler between attaching and telling", func(t *testing.T) {
 		w := newWorld(t)
-		var f *Follower[*fake]
-		f = w.follower(Options{Proc: procwatch.WatcherOptions{Handler: func(*procwatch.Changes) {
+		var f *Watch
+		f = w.follower(Options{Mapped: func(_, _ []*proc.ProcessFile) {
 			w.told = append(w.told, fmt.Sprint("handler ", len(f.attached)))
-		}}})
+		}})
 		w.start(1, "a")
 		pass(t, f)
 		w.tellsInOrder("handler 1", "+0 a 1")
@@ -92,14 +91,13 @@ func TestFollower(t *testing.T) {
 	t.Run("needs the PIDs of its own namespace for single processes", func(t *testing.T) {
 		w := newWorld(t)
 		w.write("self/status", "NSpid:\t1\t2\n")
-		_, err := New[*fake](w, Options{NeedsPIDs: true,
-			Proc: procwatch.WatcherOptions{FS: procfs.FS(w.root)}})
+		_, err := newWatch(w, Options{PerProcess: true, Proc: proc.FS(w.root)}, 1)
 		qt.Check(t, qt.ErrorMatches(err, ".* needs the PIDs of the caller's own PID namespace.*"))
 	})
 }
 
 // An attachment is to a file, not to where it is mapped.
-func TestFollowerMoves(t *testing.T) {
+func TestWatchMoves(t *testing.T) {
 	w := newWorld(t)
 	f := w.follower(Options{})
 	w.startAt(1, 0x1000, "a")
@@ -110,7 +108,7 @@ func TestFollowerMoves(t *testing.T) {
 	w.tells()
 }
 
-func TestFollowerLingers(t *testing.T) {
+func TestWatchLingers(t *testing.T) {
 	t.Run("where a file is attached in every process", func(t *testing.T) {
 		w := newWorld(t).everywhere()
 		f := w.follower(Options{Linger: time.Hour})
@@ -158,7 +156,7 @@ func TestFollowerLingers(t *testing.T) {
 	})
 	t.Run("and attaches then what a file lacked", func(t *testing.T) {
 		w := newWorld(t).everywhere()
-		f := w.follower(Options{Linger: time.Hour, Parts: 2})
+		f := w.followerOf(2, Options{Linger: time.Hour})
 		w.fail = func(part int, _ string) error {
 			if part == 1 {
 				return errTest
@@ -178,7 +176,7 @@ func TestFollowerLingers(t *testing.T) {
 	})
 }
 
-func TestFollowerMakesRoom(t *testing.T) {
+func TestWatchMakesRoom(t *testing.T) {
 	t.Run("by what has disappeared", func(t *testing.T) {
 		for _, linger := range []time.Duration{-1, time.Hour} {
 			w := newWorld(t).everywhere()
@@ -212,12 +210,12 @@ func TestFollowerMakesRoom(t *testing.T) {
 	})
 }
 
-func TestFollowerTriesAgain(t *testing.T) {
-	for name, part := range map[string]int{"to open a file": WholeFile, "to attach": 0} {
+func TestWatchTriesAgain(t *testing.T) {
+	for name, part := range map[string]int{"to open a file": wholeFile, "to attach": 0} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			before := 0
-			f := w.follower(Options{Proc: procwatch.WatcherOptions{BeforePass: func() { before++ }}})
+			f := w.follower(Options{BeforePass: func() { before++ }})
 			tries := 0
 			w.fail = func(failing int, _ string) error {
 				if failing != part {
@@ -266,11 +264,11 @@ func TestFollowerTriesAgain(t *testing.T) {
 	})
 }
 
-func TestFollowerGoesOnWhereAFileFails(t *testing.T) {
+func TestWatchGoesOnWhereAFileFails(t *testing.T) {
 	w := newWorld(t)
-	f := w.follower(Options{Parts: 2})
+	f := w.followerOf(2, Options{})
 	w.fail = func(part int, file string) error {
-		if file == "b" && part == WholeFile || file == "a" && part == 0 {
+		if file == "b" && part == wholeFile || file == "a" && part == 0 {
 			return errTest
 		}
 		return nil
@@ -280,11 +278,11 @@ func TestFollowerGoesOnWhereAFileFails(t *testing.T) {
 	w.tellsInOrder("+0 c 1", "+1 a 1", "+1 c 1", "!0 a 1: failure", "!-1 b 1: failure")
 }
 
-func TestFollowerMissesProcesses(t *testing.T) {
+func TestWatchMissesProcesses(t *testing.T) {
 	w := newWorld(t)
-	f := w.follower(Options{Parts: 2})
+	f := w.followerOf(2, Options{})
 	w.fail = func(part int, _ string) error {
-		if part == WholeFile {
+		if part == wholeFile {
 			return nil
 		}
 		w.end(1)
@@ -296,7 +294,7 @@ func TestFollowerMissesProcesses(t *testing.T) {
 	w.tells("missed a 1")
 }
 
-func TestFollowerStop(t *testing.T) {
+func TestWatchStop(t *testing.T) {
 	w := newWorld(t)
 	f := w.follower(Options{})
 	w.start(1, "a")
@@ -305,12 +303,12 @@ func TestFollowerStop(t *testing.T) {
 	w.start(2, "a")
 	qt.Check(t, qt.ErrorIs(f.SyncAll(t.Context()), os.ErrClosed))
 	qt.Check(t, qt.ErrorIs(f.Sync(t.Context(), 2), os.ErrClosed))
-	qt.Check(t, qt.IsNil(f.Run(t.Context(), time.Hour)))
+	qt.Check(t, qt.ErrorIs(f.Run(t.Context(), time.Hour), os.ErrClosed))
 	qt.Check(t, qt.HasLen(f.attachments(), 1))
 	w.tells("+0 a 1")
 }
 
-func TestFollowerStopsWhileItAttaches(t *testing.T) {
+func TestWatchStopsWhileItAttaches(t *testing.T) {
 	w := newWorld(t)
 	f := w.follower(Options{})
 	w.fail = func(part int, file string) error {
@@ -324,7 +322,7 @@ func TestFollowerStopsWhileItAttaches(t *testing.T) {
 	w.tells("+0 a 1")
 }
 
-func TestFollowerClose(t *testing.T) {
+func TestWatchClose(t *testing.T) {
 	w := newWorld(t)
 	f := w.follower(Options{})
 	w.start(1, "a", "b")
@@ -333,14 +331,14 @@ func TestFollowerClose(t *testing.T) {
 	testneeds.Await(t, 10*time.Second, "two are attached",
 		func() bool { return len(f.attachments()) == 2 })
 	qt.Check(t, qt.IsNil(f.Close()))
-	qt.Check(t, qt.IsNil(<-ran))
+	qt.Check(t, qt.ErrorIs(<-ran, os.ErrClosed))
 	qt.Check(t, qt.HasLen(f.attachments(), 0))
 	qt.Check(t, qt.HasLen(w.attached, 0))
 	qt.Check(t, qt.ErrorIs(f.SyncAll(t.Context()), os.ErrClosed))
 	qt.Check(t, qt.IsNil(f.Close()))
 }
 
-func TestFollowerForgetsWhatTheDriverHasClosed(t *testing.T) {
+func TestWatchForgetsWhatTheDriverHasClosed(t *testing.T) {
 	w := newWorld(t)
 	f := w.follower(Options{})
 	w.fail = func(int, string) error { return fmt.Errorf("manager: %w", os.ErrClosed) }

@@ -2,7 +2,7 @@
 
 //go:build linux
 
-package follow
+package watch
 
 import (
 	"errors"
@@ -20,8 +20,8 @@ import (
 
 // A file that does not answer when it is opened or attached holds up neither
 // other files nor Close.
-func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
-	for name, blockedPart := range map[string]int{"opening": WholeFile, "attaching": 0} {
+func TestWatchGoesOnWithoutAFileThatBlocks(t *testing.T) {
+	for name, blockedPart := range map[string]int{"opening": wholeFile, "attaching": 0} {
 		blocking := func(w *world) (unblock, returned chan struct{}) {
 			unblock, returned = make(chan struct{}), make(chan struct{}, 10)
 			w.fail = func(part int, file string) error {
@@ -89,7 +89,7 @@ func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
 }
 
 // A slow call is no blocked one: Close waits until nothing can be attached.
-func TestFollowerCloseWaitsForAttaching(t *testing.T) {
+func TestWatchCloseWaitsForAttaching(t *testing.T) {
 	whileNothingGoesOn(t, func(t *testing.T) {
 		w := newWorld(t).everywhere()
 		w.fail = func(part int, _ string) error {
@@ -108,11 +108,11 @@ func TestFollowerCloseWaitsForAttaching(t *testing.T) {
 }
 
 // A busy machine holds up a process of the caller's own, too.
-func TestPatientFollowerGoesOnWithNothing(t *testing.T) {
+func TestPatientWatchGoesOnWithNothing(t *testing.T) {
 	whileNothingGoesOn(t, func(t *testing.T) {
 		w := newWorld(t).everywhere()
 		f := w.follower(Options{})
-		f.patience, f.opts.Proc.Patient = 20*time.Millisecond, true
+		f.patience, f.opts.Patient = 20*time.Millisecond, true
 		w.fail = func(int, string) error {
 			time.Sleep(10 * f.patience)
 			return nil
@@ -126,7 +126,7 @@ func TestPatientFollowerGoesOnWithNothing(t *testing.T) {
 
 // The processes of a file wait for the one that is being attached, and are
 // attached as soon as that has been, not at some later pass.
-func TestFollowerAttachesTheOthersOfAFileOnceItAnswers(t *testing.T) {
+func TestWatchAttachesTheOthersOfAFileOnceItAnswers(t *testing.T) {
 	whileNothingGoesOn(t, func(t *testing.T) {
 		w := newWorld(t)
 		unblock := make(chan struct{})
@@ -158,7 +158,7 @@ func TestFollowerAttachesTheOthersOfAFileOnceItAnswers(t *testing.T) {
 }
 
 // With perf events, the kernel waits for each site.
-func TestFollowerIsPatientWithManySites(t *testing.T) {
+func TestWatchIsPatientWithManySites(t *testing.T) {
 	whileNothingGoesOn(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.sites = map[string]int{"many": 70}
@@ -182,10 +182,10 @@ func TestFollowerIsPatientWithManySites(t *testing.T) {
 }
 
 // Time is not shared out among the caller's own processes.
-func TestPatientFollowerPostponesNothing(t *testing.T) {
+func TestPatientWatchPostponesNothing(t *testing.T) {
 	w := newWorld(t).everywhere()
 	f := w.follower(Options{})
-	f.opts.Proc.Patient = true
+	f.opts.Patient = true
 	f.running.Add(1)
 	w.start(1, "a")
 	f.budget.spend(deadline.OwnerOf(w.root, 1), time.Now(), time.Hour)
@@ -193,7 +193,7 @@ func TestPatientFollowerPostponesNothing(t *testing.T) {
 	w.tells("+0 a")
 }
 
-func TestFollowerTellsNothingLateWhenClosed(t *testing.T) {
+func TestWatchTellsNothingLateWhenClosed(t *testing.T) {
 	whileNothingGoesOn(t, func(t *testing.T) {
 		w := newWorld(t).everywhere()
 		unblock := make(chan struct{})
@@ -212,7 +212,7 @@ func TestFollowerTellsNothingLateWhenClosed(t *testing.T) {
 
 // A file that was written to while it was being attached is not attached with
 // its old sites.
-func TestFollowerAttachesNothingLateThatWasWrittenTo(t *testing.T) {
+func TestWatchAttachesNothingLateThatWasWrittenTo(t *testing.T) {
 	whileNothingGoesOn(t, func(t *testing.T) {
 		w := newWorld(t).everywhere()
 		unblock := make(chan struct{})
@@ -238,7 +238,7 @@ func TestFollowerAttachesNothingLateThatWasWrittenTo(t *testing.T) {
 }
 
 // awaitAnswers waits until everything that was set aside has answered.
-func (f *Follower[A]) awaitAnswers(t *testing.T) {
+func (f *Watch) awaitAnswers(t *testing.T) {
 	t.Helper()
 	testneeds.Await(t, 10*time.Second, "nothing is set aside", func() bool {
 		f.following.Lock()
@@ -247,7 +247,7 @@ func (f *Follower[A]) awaitAnswers(t *testing.T) {
 	})
 }
 
-func (f *Follower[A]) countUnanswered() (calls int) {
+func (f *Watch) countUnanswered() (calls int) {
 	calls, _ = f.unanswered.Count()
 	return calls
 }

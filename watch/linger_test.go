@@ -2,7 +2,7 @@
 
 //go:build linux
 
-package follow
+package watch
 
 import (
 	"sync/atomic"
@@ -17,8 +17,8 @@ import (
 )
 
 func TestLingering(t *testing.T) {
-	for name, test := range map[string]func(t *testing.T, w *world, f *Follower[*fake]){
-		"ends after its time": func(t *testing.T, w *world, f *Follower[*fake]) {
+	for name, test := range map[string]func(t *testing.T, w *world, f *Watch){
+		"ends after its time": func(t *testing.T, w *world, f *Watch) {
 			time.Sleep(time.Second - 1)
 			synctest.Wait()
 			w.tells()
@@ -26,7 +26,7 @@ func TestLingering(t *testing.T) {
 			synctest.Wait()
 			w.tells("-0 a")
 		},
-		"does not end if a process maps the file again": func(t *testing.T, w *world, f *Follower[*fake]) {
+		"does not end if a process maps the file again": func(t *testing.T, w *world, f *Watch) {
 			w.start(2, "a")
 			pass(t, f)
 			time.Sleep(time.Hour)
@@ -38,14 +38,14 @@ func TestLingering(t *testing.T) {
 			synctest.Wait()
 			w.tells("-0 a")
 		},
-		"ends if a scan lacks descriptors": func(t *testing.T, w *world, f *Follower[*fake]) {
+		"ends if a scan lacks descriptors": func(t *testing.T, w *world, f *Watch) {
 			f.follow(&procwatch.Changes{Errors: []error{syscall.EMFILE}})
 			synctest.Wait()
 			w.tells("!too many open files", "-0 a")
 		},
 		// The timer ends while changes are followed by which a process maps the
 		// file.
-		"does not end by a timer that comes too late": func(t *testing.T, w *world, f *Follower[*fake]) {
+		"does not end by a timer that comes too late": func(t *testing.T, w *world, f *Watch) {
 			w.fail = func(int, string) error {
 				time.Sleep(time.Minute)
 				return nil
@@ -82,7 +82,7 @@ func TestLingering(t *testing.T) {
 }
 
 // A process that is starting is tried again soon, and keeps no other waiting.
-func TestFollowerAttachesAProcessThatHasStarted(t *testing.T) {
+func TestWatchAttachesAProcessThatHasStarted(t *testing.T) {
 	whileNothingGoesOn(t, func(t *testing.T) {
 		w := newWorld(t)
 		f := w.follower(Options{})
@@ -131,7 +131,7 @@ func TestFollowerAttachesAProcessThatHasStarted(t *testing.T) {
 	})
 }
 
-func TestFollowerAttachesAfterATime(t *testing.T) {
+func TestWatchAttachesAfterATime(t *testing.T) {
 	whileNothingGoesOn(t, func(t *testing.T) {
 		const after = 2 * time.Second
 		w := newWorld(t)
