@@ -3,6 +3,7 @@
 package defs
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,15 +21,14 @@ func TestBuiltinByProvider(t *testing.T) {
 				qt.Commentf("%s: provider %s", file.name, key.provider))
 			count++
 		}
-		for _, hint := range d.fires {
-			if hint.isWhen { // of a probe that the file defines
-				ok := false
-				for key := range d.probes {
-					ok = ok || hint.pattern.Match(key.provider, key.name)
-				}
-				qt.Check(t, qt.IsTrue(ok), qt.Commentf("%s: %s", file.name, hint.pattern))
-				continue
+		for _, when := range d.pragmas["when"] { // of a probe that the file defines
+			ok := false
+			for key := range d.probes {
+				ok = ok || when.pattern.Match(key.provider, key.name)
 			}
+			qt.Check(t, qt.IsTrue(ok), qt.Commentf("%s: %s", file.name, when.pattern))
+		}
+		for _, hint := range slices.Concat(d.pragmas["fires"], d.pragmas[missingBuild]) {
 			provider, _, _ := strings.Cut(hint.pattern.String(), ":")
 			qt.Assert(t, qt.Equals(builtinByProvider()[provider], file),
 				qt.Commentf("%s: %s", file.name, hint.pattern))

@@ -21,15 +21,9 @@ import (
 // It must not be changed while it is in use.
 type Definitions struct {
 	probes  map[probeKey]Probe
-	calls   map[[2]string]Call // by provider and name
-	fires   []firesHint
-	helpers []helper
-	apart   []elfnote.Pattern // probes that start no call, whatever their names
-	matches []pairText        // terms that start and end of a call have in common
-	times   []pairText        // what the time of a call means
-	keys    []key
-	layouts []layout
-	builtin bool // also those that this package has
+	calls   map[[2]string]Call  // by provider and name
+	pragmas map[string][]pragma // by kind
+	builtin bool                // also those that this package has
 }
 
 // A probe is defined once for each number of arguments that it ever had.
@@ -38,34 +32,40 @@ type probeKey struct {
 	arguments      int
 }
 
-type firesHint struct {
+// pragma says something of the probes, or the calls, that a pattern matches.
+type pragma struct {
 	pattern elfnote.Pattern
-	isWhen  bool // the text says when it fires, otherwise on which condition
-	text    string
+	name    string          // the key, the argument of a note, or the member of a layout
+	text    string          // for a helper, the symbol
+	probe   elfnote.Pattern // the helper
+	offset  int64           // that of a layout's member behind a variable
 }
 
-// pairText says something of pairs and calls.
-type pairText struct {
-	pattern elfnote.Pattern
-	text    string
+// missingBuild is the kind of a pragma that says which builds have the probes
+// of a provider. It is written "fires PATTERN missing: REASON".
+const missingBuild = "missing"
+
+// own returns the last pragma of a kind about a probe or call among those that
+// were parsed into d. It returns nil if there is none.
+func (d *Definitions) own(kind, provider, name string) *pragma {
+	all := d.pragmas[kind]
+	for i := range slices.Backward(all) {
+		if all[i].pattern.Match(provider, name) {
+			return &all[i]
+		}
+	}
+	return nil
 }
 
-// key is a name for an expression at some probes.
-type key struct {
-	pattern    elfnote.Pattern
-	name, text string
-}
-
-// layout is the offset of a member behind a variable in the programs that have
-// a text.
-type layout struct {
-	member, program string
-	offset          int64
-}
-
-type helper struct {
-	of, probe elfnote.Pattern
-	symbol    string
+// last is own, or else the last one of those that this package has.
+func (d *Definitions) last(kind, provider, name string) *pragma {
+	if d == nil {
+		return nil
+	}
+	if p := d.own(kind, provider, name); p != nil || !d.builtin {
+		return p
+	}
+	return builtinOf(provider).own(kind, provider, name)
 }
 
 // Probe is the definition of a probe.
@@ -245,7 +245,7 @@ func (d *Definitions) NamedPairs(
 		return nil
 	}
 	return slices.DeleteFunc(pairsIn(listing, patterns...), func(pair Pair) bool {
-		return d.isApart(pair.Start.Provider, pair.Start.Name) &&
+		return d.last("apart", pair.Start.Provider, pair.Start.Name) != nil &&
 			!slices.ContainsFunc(patterns, func(p PairPattern) bool {
 				return strings.Contains(p.String(), "..") &&
 					p.Patterns()[0].Match(pair.Start.Provider, pair.Start.Name)
@@ -253,27 +253,22 @@ func (d *Definitions) NamedPairs(
 	})
 }
 
-func (d *Definitions) isApart(provider, name string) bool {
-	return d != nil && (elfnote.MatchAny(d.apart, provider, name) && len(d.apart) > 0 ||
-		d.builtin && builtinOf(provider).isApart(provider, name))
-}
-
 // Match returns the term, for Latency.By of package trace, that the start and
 // the end of the pairs that a pattern selects have in common. It is "" if the
 // definitions name none for the provider, which the pattern has to name without
 // wildcards. Nil Definitions know none.
 func (d *Definitions) Match(pair PairPattern) string {
-	return d.textOf(pair, func(d *Definitions) []pairText { return d.matches })
+	return d.textOf("match", pair)
 }
 
 // Time returns what the time of a pair is, such as "a thread waits to enter a
 // monitor", for "the time while". It is "" if that is not known.
 func (d *Definitions) Time(pair PairPattern) (text string) {
-	return d.textOf(pair, func(d *Definitions) []pairText { return d.times })
+	return d.textOf("time", pair)
 }
 
-// textOf returns what the last of some texts says of a pair, "" if none does.
-func (d *Definitions) textOf(pair PairPattern, texts func(*Definitions) []pairText) string {
+// textOf returns what the last pragma of a kind says of a pair, "" if none does.
+func (d *Definitions) textOf(kind string, pair PairPattern) string {
 	if d == nil {
 		return ""
 	}
@@ -281,13 +276,11 @@ func (d *Definitions) textOf(pair PairPattern, texts func(*Definitions) []pairTe
 	if call, ok := d.Call(pair); ok {
 		name = call.Name
 	}
-	for _, t := range slices.Backward(texts(d)) {
-		if t.pattern.Match(provider, name) {
-			return t.text
-		}
+	if p := d.own(kind, provider, name); p != nil {
+		return p.text
 	}
 	if d.builtin {
-		return builtinOf(provider).textOf(pair, texts)
+		return builtinOf(provider).textOf(kind, pair) // it may name the call otherwise
 	}
 	return ""
 }
@@ -311,7 +304,7 @@ func (d *Definitions) all() (all []*Definitions) {
 // name.
 func (d *Definitions) Key(name string, patterns []elfnote.Pattern) string {
 	for _, from := range d.all() {
-		for _, key := range slices.Backward(from.keys) {
+		for _, key := range slices.Backward(from.pragmas["key"]) {
 			if key.name != name {
 				continue
 			}
@@ -330,7 +323,7 @@ func (d *Definitions) Key(name string, patterns []elfnote.Pattern) string {
 // probe that one of some patterns matches, in the order of the definitions.
 func (d *Definitions) Keys(patterns []elfnote.Pattern) (names []string) {
 	for _, from := range d.all() {
-		for _, key := range from.keys {
+		for _, key := range from.pragmas["key"] {
 			if !slices.Contains(names, key.name) && d.Key(key.name, patterns) != "" {
 				names = append(names, key.name)
 			}
@@ -344,8 +337,8 @@ func (d *Definitions) Keys(patterns []elfnote.Pattern) (names []string) {
 // which has reports whether it has a text.
 func (d *Definitions) Layout(member string, has func(text string) bool) (offset int64, ok bool) {
 	for _, from := range d.all() {
-		for _, l := range slices.Backward(from.layouts) {
-			if l.member == member && has(l.program) {
+		for _, l := range slices.Backward(from.pragmas["layout"]) {
+			if l.name == member && has(l.text) {
 				return l.offset, true
 			}
 		}
@@ -407,19 +400,13 @@ func (d *Definitions) Probe(provider, name string, arguments int) (Probe, bool) 
 // Probes returns the definitions of all probes, in no order.
 func (d *Definitions) Probes() iter.Seq[Probe] {
 	return func(yield func(Probe) bool) {
-		for _, probe := range d.probes {
-			probe.Arguments = slices.Clone(probe.Arguments)
-			if !yield(probe) {
-				return
-			}
-		}
-		if !d.builtin {
-			return
-		}
-		for _, file := range builtinFiles() {
-			for key, probe := range file.parsed().probes {
+		for _, from := range d.all() {
+			for key, probe := range from.probes {
+				if _, replaced := d.probes[key]; replaced && from != d {
+					continue
+				}
 				probe.Arguments = slices.Clone(probe.Arguments)
-				if _, replaced := d.probes[key]; !replaced && !yield(probe) {
+				if !yield(probe) {
 					return
 				}
 			}
@@ -432,23 +419,14 @@ func (d *Definitions) Probes() iter.Seq[Probe] {
 // tracing is on". Each is "" if it is not known. Of several texts the last one
 // that was read counts.
 func (d *Definitions) Fires(provider, name string) (when, only string) {
-	if d.builtin {
-		when, only = builtinOf(provider).Fires(provider, name)
+	if p := d.last("when", provider, name); p != nil {
+		when = p.text
 	}
-	for _, hint := range d.fires {
-		switch {
-		case !hint.pattern.Match(provider, name), strings.HasPrefix(hint.text, missing):
-		case hint.isWhen:
-			when = hint.text
-		default:
-			only = hint.text
-		}
+	if p := d.last("fires", provider, name); p != nil {
+		only = p.text
 	}
 	return when, only
 }
-
-// missing begins a text about builds without the probes of a provider.
-const missing = "missing: "
 
 // Helper returns a pattern of the probes that must be attached, too, for a
 // probe to fire. They are needed in files that define a symbol, or in all files
@@ -456,16 +434,8 @@ const missing = "missing: "
 // Package trace attaches these probes with the others, and their hits count for
 // nothing.
 func (d *Definitions) Helper(provider, name string) (probe elfnote.Pattern, symbol string, ok bool) {
-	if d == nil {
-		return probe, "", false
-	}
-	for _, h := range slices.Backward(d.helpers) {
-		if h.of.Match(provider, name) {
-			return h.probe, h.symbol, true
-		}
-	}
-	if d.builtin {
-		return builtinOf(provider).Helper(provider, name)
+	if h := d.last("helper", provider, name); h != nil {
+		return h.probe, h.text, true
 	}
 	return probe, "", false
 }

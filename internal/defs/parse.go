@@ -37,7 +37,7 @@ func (d *Definitions) Parse(name string, source []byte) error {
 		return fmt.Errorf("%s: a file of definitions can have at most %d bytes", name, maxSource)
 	}
 	p := parser{source: string(source), types: make(map[string]string),
-		enums: make(map[string]map[int64]string)}
+		enums: make(map[string]map[int64]string), pragmas: make(map[string][]pragma)}
 	// QEMU has trace-events in its sources, and installs trace-events-all.
 	if strings.HasPrefix(path.Base(filepath.ToSlash(name)), "trace-events") {
 		p.source = fromTraceEvents(p.source)
@@ -51,6 +51,7 @@ func (d *Definitions) Parse(name string, source []byte) error {
 	}
 	if d.probes == nil {
 		d.probes, d.calls = make(map[probeKey]Probe), make(map[[2]string]Call)
+		d.pragmas = make(map[string][]pragma)
 	}
 	for _, probe := range p.probes {
 		markTexts(probe.Arguments)
@@ -61,13 +62,9 @@ func (d *Definitions) Parse(name string, source []byte) error {
 		markTexts(call.Arguments)
 		d.calls[[2]string{call.Provider, call.Name}] = call
 	}
-	d.fires = append(d.fires, p.fires...)
-	d.helpers = append(d.helpers, p.helpers...)
-	d.apart = append(d.apart, p.apart...)
-	d.matches = append(d.matches, p.matches...)
-	d.times = append(d.times, p.times...)
-	d.keys = append(d.keys, p.keys...)
-	d.layouts = append(d.layouts, p.layouts...)
+	for kind, all := range p.pragmas {
+		d.pragmas[kind] = append(d.pragmas[kind], all...)
+	}
 	return nil
 }
 
@@ -77,19 +74,11 @@ type parser struct {
 	words  []word
 	at     int
 
-	types  map[string]string // of #define
-	enums  map[string]map[int64]string
-	probes []Probe
-	calls  []Call
-	fires  []firesHint
-
-	helpers []helper
-	apart   []elfnote.Pattern
-	matches []pairText
-	times   []pairText
-	keys    []key
-	layouts []layout
-	notes   []note
+	types   map[string]string // of #define
+	enums   map[string]map[int64]string
+	probes  []Probe
+	calls   []Call
+	pragmas map[string][]pragma
 
 	err  error
 	line int // of the error
@@ -424,53 +413,42 @@ func (p *parser) pragma(kind string, fields []string) error {
 	if err != nil {
 		return err
 	}
+	said, words := pragma{pattern: pattern}, fields[1:]
 	switch kind {
-	case "note":
-		p.notes = append(p.notes, note{pattern, fields[1], strings.Join(fields[2:], " ")})
-	case "apart":
-		p.apart = append(p.apart, pattern)
+	case "note", "key":
+		said.name, words = words[0], words[1:]
 	case "match":
-		p.matches = append(p.matches, pairText{pattern, fields[1]})
-	case "key":
-		p.keys = append(p.keys, key{pattern, fields[1], strings.Join(fields[2:], " ")})
+		words = words[:1]
 	case "layout":
-		offset, err := strconv.ParseUint(fields[2], 0, 16)
+		offset, err := strconv.ParseUint(words[1], 0, 16)
 		if err != nil {
 			return fmt.Errorf("the offset of a member: %w", err)
 		}
-		p.layouts = append(p.layouts,
-			layout{fields[1], strings.Join(fields[3:], " "), int64(offset)})
-	case "time":
-		p.times = append(p.times, pairText{pattern, strings.Join(fields[1:], " ")})
+		said.name, said.offset, words = words[0], int64(offset), words[2:]
 	case "helper":
-		h := helper{of: pattern}
-		if h.probe, err = elfnote.ParsePattern(fields[1]); err != nil {
+		if said.probe, err = elfnote.ParsePattern(words[0]); err != nil {
 			return err
 		}
-		switch {
-		case len(fields) == 4 && fields[2] == "with":
-			h.symbol = fields[3]
-		case len(fields) > 2:
+		if len(words) > 1 && (len(words) != 3 || words[1] != "with") {
 			return errors.New("a helper reads: #pragma gousdt helper PROVIDER:PROBE " +
 				"PROVIDER:HELPER with SYMBOL, or without the last two words")
 		}
-		p.helpers = append(p.helpers, h)
-	default:
-		p.fires = append(p.fires, firesHint{pattern, kind == "when", strings.Join(fields[1:], " ")})
+		words = words[min(2, len(words)):]
 	}
+	said.text = strings.Join(words, " ")
+	if kind == "when" || kind == "fires" {
+		if reason, ok := strings.CutPrefix(said.text, "missing: "); ok {
+			kind, said.text = missingBuild, reason
+		}
+	}
+	p.pragmas[kind] = append(p.pragmas[kind], said)
 	return nil
 }
 
-// note is what to know about the values of an argument.
-type note struct {
-	pattern        elfnote.Pattern
-	argument, text string
-}
-
 func (p *parser) addNotes(probe *Probe) {
-	for _, note := range p.notes {
+	for _, note := range p.pragmas["note"] {
 		for i := range probe.Arguments {
-			if a := &probe.Arguments[i]; a.Name == note.argument &&
+			if a := &probe.Arguments[i]; a.Name == note.name &&
 				note.pattern.Match(probe.Provider, probe.Name) {
 				a.Note = note.text
 			}

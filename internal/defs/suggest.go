@@ -68,10 +68,8 @@ func (d *Definitions) Missing(patterns []elfnote.Pattern) string {
 	}
 	provider, name, _ := strings.Cut(patterns[0].String(), ":")
 	for _, from := range d.all() {
-		for _, hint := range slices.Backward(from.fires) {
-			if reason, ok := strings.CutPrefix(hint.text, missing); ok && hint.pattern.Match(provider, name) {
-				return ": " + reason
-			}
+		if p := from.own(missingBuild, provider, name); p != nil {
+			return ": " + p.text
 		}
 	}
 	return ""
