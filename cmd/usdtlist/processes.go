@@ -42,15 +42,14 @@ type scan struct {
 	files     []*mapped       // that are asked for
 	found     map[string]bool // names that at least one process has a file of
 	failures  []failure
-	blocked   map[string]int // by owner, calls that have not returned
+	calls     deadline.Unanswered
 }
 
 // listProcesses lists the files that processes map. It returns how many probes
 // it listed, whether something could not be read, and where it has read, "" if
 // nowhere.
 func (l *lister) listProcesses() (found int, failed bool, where string) {
-	s := &scan{fs: l.proc, ofAll: l.options.allProcesses, found: make(map[string]bool),
-		blocked: make(map[string]int)}
+	s := &scan{fs: l.proc, ofAll: l.options.allProcesses, found: make(map[string]bool)}
 	if self, err := os.Readlink(s.fs.Root() + "/self"); err == nil {
 		s.self, _ = strconv.Atoi(self)
 	}
@@ -296,29 +295,19 @@ func (s *scan) setPathsHere() {
 	}
 }
 
-// maxBlocked bounds the calls that do not return for one container or user,
-// each of which takes a thread.
-const maxBlocked = 2
-
 // open opens the file that a process finds at a path.
 func (s *scan) open(pid int, path string) (file *os.File, id procfs.FileID, err error) {
-	blocked := &procfs.Error{PID: pid, Op: "open", Path: path, Err: proc.ErrBlocked}
-	owner := deadline.OwnerOf(s.fs.Root(), pid)
-	if s.blocked[owner] >= maxBlocked {
-		return nil, id, blocked
-	}
 	var opened *os.File
 	var openedID procfs.Identity
 	var failed error
-	returned := deadline.One(context.Background(), deadline.File, func() {
+	returned := s.calls.Ask(deadline.OwnerOf(s.fs.Root(), pid), deadline.File, 1, func(int) {
 		if opened, failed = procfs.OpenIn(s.fs, pid, path); failed == nil {
 			openedID, failed = procfs.IdentifyFile(opened)
 		}
-	}, func() { opened.Close() })
+	}, func(int) { opened.Close() })
 	switch {
-	case !returned:
-		s.blocked[owner]++
-		return nil, id, blocked
+	case len(returned) == 0:
+		return nil, id, &procfs.Error{PID: pid, Op: "open", Path: path, Err: proc.ErrBlocked}
 	case failed != nil:
 		opened.Close() // if it is nil, nothing happens
 		return nil, id, failed

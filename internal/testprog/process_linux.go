@@ -270,8 +270,7 @@ func RequireBPF(t testing.TB) {
 // another tracer would, until the end of the test or Close.
 func HoldSite(t testing.TB, path string, offset uint64) io.Closer {
 	t.Helper()
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Kprobe, License: "Dual BSD/GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+	program, err := emptyProgram()
 	qt.Assert(t, qt.IsNil(err))
 	defer program.Close()
 	executable, err := link.OpenExecutable(path)
@@ -295,17 +294,17 @@ var canLoad = sync.OnceValue(func() error {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return err
 	}
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name:         "testprog_probe",
-		Type:         ebpf.Kprobe,
-		License:      "Dual BSD/GPL",
-		Instructions: asm.Instructions{asm.LoadImm(asm.R0, 0, asm.DWord), asm.Return()},
-	})
+	program, err := emptyProgram()
 	if err != nil {
 		return err
 	}
 	return program.Close()
 })
+
+func emptyProgram() (*ebpf.Program, error) {
+	return ebpf.NewProgram(&ebpf.ProgramSpec{Name: "testprog_probe", Type: ebpf.Kprobe,
+		License: "Dual BSD/GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+}
 
 // Tracefs is where [InPrivateMounts] mounts tracefs.
 const Tracefs = "/sys/kernel/tracing"

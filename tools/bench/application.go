@@ -116,13 +116,14 @@ func applicationRows() []row {
 
 // An application is a program that works while it is traced.
 type application struct {
-	file string // that has the probes
+	file  string // that has the probes
+	units int    // of work, in each round
 	// with returns what the application does with some options.
 	with func(options []string) (work, error)
 }
 
-// work does a part of what there is to be measured: 1 for all.
-type work func(part float64) (spent, error)
+// work does some units of work.
+type work func(units int) (spent, error)
 
 // spent is what a unit of work took, on average and by its 99th percentile, in
 // nanoseconds. The percentile is 0 if it is not known.
@@ -157,18 +158,18 @@ func (e *env) asking(app *application, questions []question) ([]contestant, erro
 			}
 			works[key] = do
 		}
-		all = append(all, e.asks(app.file, q, works[key], strings.NewReplacer(replaced...)))
+		all = append(all, e.asks(app, q, works[key], strings.NewReplacer(replaced...)))
 	}
 	return all, nil
 }
 
-func (e *env) asks(file string, q question, do work, replacer *strings.Replacer) contestant {
+func (e *env) asks(app *application, q question, do work, replacer *strings.Replacer) contestant {
 	var last spent
 	c := contestant{Name: q.name, Tail: func() float64 { return last.tail }}
 	if q.command == nil {
 		c.Measure = func(int) (float64, error) {
 			var err error
-			last, err = do(1)
+			last, err = do(app.units)
 			return last.average, err
 		}
 		return c
@@ -181,7 +182,7 @@ func (e *env) asks(file string, q question, do work, replacer *strings.Replacer)
 	}
 	for i, word := range words {
 		if probe, ok := strings.CutPrefix(word, "PERF:"); ok && err == nil {
-			words[i], err = e.perfEvents(file, probe)
+			words[i], err = e.perfEvents(app.file, probe)
 		}
 	}
 	if err != nil {
@@ -192,7 +193,7 @@ func (e *env) asks(file string, q question, do work, replacer *strings.Replacer)
 		if err != nil {
 			return 0, err
 		}
-		last, err = do(1)
+		last, err = do(app.units)
 		return last.average, errors.Join(err, stop())
 	}
 	return c
@@ -298,7 +299,7 @@ func startTracer(cmd *exec.Cmd, do work) (stop func() error, err error) {
 		case <-patience:
 			return nil, errors.Join(fmt.Errorf("%s does not attach", cmd.Path), stop())
 		case <-time.After(300 * time.Millisecond):
-			if _, err := do(0); err != nil {
+			if _, err := do(1); err != nil {
 				return nil, errors.Join(err, stop())
 			}
 		}
@@ -363,15 +364,14 @@ func (e *env) pgbench(times int, arguments ...string) (*application, error) {
 		return nil, &unableError{"no PostgreSQL in /usr/lib/postgresql"}
 	}
 	file := slices.Max(servers)
-	times = e.pick(times, times/5, 20)
-	return &application{file: file, with: func(options []string) (work, error) {
+	units := e.pick(times, times/5, 20)
+	return &application{file: file, units: units, with: func(options []string) (work, error) {
 		pgbench, folder, err := e.postgres(file, strings.Join(options, " "))
 		if err != nil {
 			return nil, err
 		}
-		return func(part float64) (spent, error) {
-			transactions := strconv.Itoa(max(1, int(part*float64(times))))
-			words := []string{"-n", "-l", "-c", "2", "-t", transactions}
+		return func(units int) (spent, error) {
+			words := []string{"-n", "-l", "-c", "2", "-t", strconv.Itoa(units)}
 			said, err := pgbench(append(words, arguments...)...)
 			if err != nil {
 				return spent{}, err
@@ -504,7 +504,7 @@ func (e *env) python() (*application, error) {
 	if _, err := os.Stat(python); err != nil {
 		return nil, &unableError{"no " + python + ", which has probes of calls"}
 	}
-	times := e.pick(200_000, 50_000, 1000)
+	units := e.pick(200_000, 50_000, 1000)
 	script := filepath.Join(e.dir, "calls.py")
 	err := os.WriteFile(script, []byte(`import sys, time
 def add(a, b):
@@ -516,17 +516,16 @@ def main():
     print(time.perf_counter_ns() - began)
 main()
 `), 0o644)
-	return &application{file: python, with: func(options []string) (work, error) {
-		return func(part float64) (spent, error) {
-			times := max(1, int(part*float64(times)))
-			words := append(slices.Clone(options), script, strconv.Itoa(times))
+	return &application{file: python, units: units, with: func(options []string) (work, error) {
+		return func(units int) (spent, error) {
+			words := append(slices.Clone(options), script, strconv.Itoa(units))
 			out, err := exec.Command(python, words...).Output()
 			if err != nil {
 				return spent{}, err
 			}
 			first, _, _ := strings.Cut(string(out), "\n")
 			took, err := strconv.ParseFloat(first, 64)
-			return spent{average: took / float64(times)}, err
+			return spent{average: took / float64(units)}, err
 		}, nil
 	}}, err
 }
@@ -587,15 +586,15 @@ func (e *env) java(requests int) (*application, error) {
 	if out, err := exec.Command("javac", "-d", e.dir, "peers/Requests.java").CombinedOutput(); err != nil {
 		return nil, &unableError{fmt.Sprintf("javac: %v: %s", err, out)}
 	}
-	requests = e.pick(requests, requests/5, 10)
-	return &application{file: library, with: func(options []string) (work, error) {
+	units := e.pick(requests, requests/5, 10)
+	return &application{file: library, units: units, with: func(options []string) (work, error) {
 		arguments := []string{"-Xmx64m", "-cp", e.dir}
 		for _, option := range options {
 			arguments = append(arguments, strings.ReplaceAll(option, "DIR", e.dir))
 		}
-		return func(part float64) (s spent, err error) {
-			out, err := exec.Command("java", append(slices.Clip(arguments), "Requests",
-				strconv.Itoa(max(1, int(part*float64(requests)))))...).Output()
+		return func(units int) (s spent, err error) {
+			out, err := exec.Command("java",
+				append(slices.Clip(arguments), "Requests", strconv.Itoa(units))...).Output()
 			if err == nil {
 				_, err = fmt.Sscan(string(out), &s.average, &s.tail)
 			}

@@ -99,19 +99,15 @@ func (e *env) deliveries(d delivered) ([]contestant, error) {
 	if err := keepOn(processor, target.PID()); err != nil {
 		return nil, err
 	}
-	reused, err := e.deliver(d, path, target, 0,
-		trace.EventOptions{RingSize: ringSize, ReuseEvents: true})
-	if err != nil {
-		return nil, err
+	var sessions [3]*delivery
+	for twin := range sessions {
+		sessions[twin], err = e.deliver(d, path, target, twin,
+			trace.EventOptions{RingSize: ringSize, ReuseEvents: twin == 0})
+		if err != nil {
+			return nil, err
+		}
 	}
-	kept, err := e.deliver(d, path, target, 1, trace.EventOptions{RingSize: ringSize})
-	if err != nil {
-		return nil, err
-	}
-	theirs, err := e.deliver(d, path, target, 2, trace.EventOptions{RingSize: ringSize})
-	if err != nil {
-		return nil, err
-	}
+	reused, kept, theirs := sessions[0], sessions[1], sessions[2]
 	by := func(name string, v *delivery, read func() (spent float64, sum uint64, err error)) contestant {
 		return once(name, func() (float64, error) {
 			runtime.GC()                                                           // what others have left is not this one's

@@ -254,10 +254,7 @@ func (e *env) growKeys(sizes []int) ([]contestant, error) {
 	var tables []*trace.Aggregation
 	var sessions []*trace.Session
 	probe := func(i int) string { return fmt.Sprint("registers12_", i) }
-	pass := func(i int) (float64, error) {
-		spent, err := target.Number("run", probe(i), sizes[i])
-		return spent / float64(sizes[i]), err
-	}
+	pass := func(i int) (float64, error) { return ask(target, "run", probe(i))(sizes[i]) }
 	for i, size := range sizes {
 		table := &trace.Aggregation{By: []string{"arg5"}, MaxKeys: max(2*size, 100)} // counts down
 		session, err := e.session(trace.SessionOptions{Aggregations: []*trace.Aggregation{table}})

@@ -69,13 +69,16 @@ func (e *env) hits(s shape) ([]contestant, error) {
 	}
 	var contestants []contestant
 	for id, a := range t.all {
-		c := contestant{Name: a.name, Missing: a.missing}
-		c.Measure = func(n int) (float64, error) {
-			spent, err := t.target.Number("run", s.probe(id), n)
-			if err == nil && a.drain != nil {
-				err = a.drain(n)
+		c := contestant{Name: a.name, Missing: a.missing, Measure: ask(t.target, "run", s.probe(id))}
+		if a.drain != nil {
+			run := c.Measure
+			c.Measure = func(n int) (float64, error) {
+				spent, err := run(n)
+				if err == nil {
+					err = a.drain(n)
+				}
+				return spent, err
 			}
-			return spent / float64(n), err
 		}
 		contestants = append(contestants, c)
 	}
@@ -122,13 +125,8 @@ func (e *env) calls() ([]contestant, error) {
 	var contestants []contestant
 	add := func(name string, attach func(call string) error) {
 		call := fmt.Sprintf("call_%d", len(contestants))
-		contestants = append(contestants, contestant{
-			Name: name, Missing: attach(call),
-			Measure: func(n int) (float64, error) {
-				spent, err := target.Number("run", call, n)
-				return spent / float64(n), err
-			},
-		})
+		contestants = append(contestants,
+			contestant{Name: name, Missing: attach(call), Measure: ask(target, "run", call)})
 	}
 	libbpf, libbpfErr := e.libbpf()
 	var failed error // of ours

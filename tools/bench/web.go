@@ -109,15 +109,13 @@ func (e *env) web() (*application, error) {
 		return nil, &unableError{"no /usr/sbin/php-fpm, or no nginx (Debian: php-fpm, nginx)"}
 	}
 	manager := slices.Max(managers)
-	requests := e.pick(2000, 400, 10)
-	return &application{file: manager, with: func(options []string) (work, error) {
+	units := e.pick(2000, 400, 10)
+	return &application{file: manager, units: units, with: func(options []string) (work, error) {
 		client, err := e.site(manager, options)
 		if err != nil {
 			return nil, err
 		}
-		return func(part float64) (spent, error) {
-			return load(client, max(1, int(part*float64(requests))))
-		}, nil
+		return func(units int) (spent, error) { return load(client, units) }, nil
 	}}, nil
 }
 
