@@ -129,10 +129,7 @@ var (
 
 // directive returns the argument of a comment //sdt:NAME.
 func directive(group *ast.CommentGroup, name string) (string, bool) {
-	if group == nil {
-		return "", false
-	}
-	for _, c := range group.List {
+	for _, c := range comments(group) {
 		if rest, ok := strings.CutPrefix(c.Text, "//sdt:"+name); ok {
 			return strings.TrimSpace(rest), true
 		}

@@ -205,7 +205,6 @@ func limits(bounds []float64, divisor float64) (all []int64, err error) {
 func (r *usdtReceiver) startMetrics() error {
 	var items []item
 	var all []trace.Aggregation
-	var aggregated []*metric
 	for i := range r.config.Metrics {
 		m, err := r.config.Metrics[i].parse(r.config.Resource, r.config.CardinalityLimit)
 		if err != nil {
@@ -221,15 +220,15 @@ func (r *usdtReceiver) startMetrics() error {
 			m.source.unsent = true
 			continue
 		}
-		aggregated, items = append(aggregated, m), append(items, of)
+		r.aggregated, items = append(r.aggregated, m), append(items, of)
 		all = append(all, m.aggregation)
 	}
-	if len(aggregated) > 0 {
+	if len(all) > 0 {
 		s, err := r.open("metrics", aggregating(all...), items...)
 		if err != nil {
 			return err
 		}
-		for i, m := range aggregated {
+		for i, m := range r.aggregated {
 			m.source, m.hits = s, s.items[i].hits
 		}
 	}
@@ -241,8 +240,16 @@ func (r *usdtReceiver) startMetrics() error {
 func (r *usdtReceiver) collectMetrics(ctx context.Context) error {
 	b, now := newMetricsBuilder(r), time.Now()
 	isDelta := r.config.Temporality == Delta
-	taken, at, err := r.takeMetrics()
-	errs := []error{err}
+	at := now // where the next points start
+	var errs []error
+	if len(r.aggregated) > 0 {
+		snapshots, err := r.aggregated[0].source.session.Take() // up to one moment
+		errs = append(errs, err)
+		for i, s := range snapshots {
+			r.aggregated[i].take(s)
+			at = s.Time
+		}
+	}
 	for _, m := range r.metrics {
 		if m.kind == ofOpen {
 			err := m.takeOpen(now)
@@ -251,9 +258,6 @@ func (r *usdtReceiver) collectMetrics(ctx context.Context) error {
 			}
 			errs = append(errs, inField(m.config.Name, err))
 			continue
-		}
-		if snapshot := taken[m]; snapshot != nil {
-			m.take(snapshot)
 		}
 		var ended []*series
 		if since := now.Add(-r.config.EndAfter); !isDelta {
@@ -270,18 +274,16 @@ func (r *usdtReceiver) collectMetrics(ctx context.Context) error {
 		return errors.Join(errs...)
 	}
 	ctx = r.report.StartMetricsOp(ctx)
-	err = r.next.metrics.ConsumeMetrics(ctx, b.all)
+	err := r.next.metrics.ConsumeMetrics(ctx, b.all)
 	r.report.EndMetricsOp(ctx, format, points, err)
 	if err == nil {
 		r.accepted = time.Now()
 	}
 	// What was refused for now is in the next points, too: the series keep it.
 	if isDelta && (err == nil || consumererror.IsPermanent(err)) {
-		for _, m := range r.metrics {
-			if m.kind != ofOpen {
-				clear(m.known)
-				m.kept.Store(0)
-			}
+		for _, m := range r.aggregated {
+			clear(m.known)
+			m.kept.Store(0)
 		}
 	}
 	return errors.Join(append(errs, err)...)
@@ -290,26 +292,6 @@ func (r *usdtReceiver) collectMetrics(ctx context.Context) error {
 // maxSynced is how many processes that the watch has not seen yet are scanned
 // for a metric in a collection.
 const maxSynced = 64
-
-// takeMetrics takes what the kernel has collected up to one moment, where the
-// next points start.
-func (r *usdtReceiver) takeMetrics() (map[*metric]*trace.Snapshot, time.Time, error) {
-	taken, at := make(map[*metric]*trace.Snapshot), time.Now()
-	var aggregated []*metric
-	for _, m := range r.metrics {
-		if m.kind != ofOpen {
-			aggregated = append(aggregated, m)
-		}
-	}
-	if len(aggregated) == 0 {
-		return taken, at, nil
-	}
-	snapshots, err := aggregated[0].source.session.Take() // the session of all
-	for i, s := range snapshots {
-		taken[aggregated[i]], at = s, s.Time
-	}
-	return taken, at, err
-}
 
 // take adds what the kernel has collected to the series.
 func (m *metric) take(snapshot *trace.Snapshot) {

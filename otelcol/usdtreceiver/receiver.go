@@ -75,6 +75,7 @@ type usdtReceiver struct {
 	begin      []func(context.Context) // start to send events, once the sources are watched
 	collectors []collector
 	metrics    []*metric
+	aggregated []*metric // those but of open, which one session has
 	accepted   time.Time // when a consumer has last taken metrics
 	telemetry  *metadata.TelemetryBuilder
 

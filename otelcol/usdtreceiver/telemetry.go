@@ -45,10 +45,8 @@ func (r *usdtReceiver) observe() (err error) {
 	}
 	eachMetric := func(number func(*metric) int64) otelmetric.Int64Callback {
 		return callback(func(put putNumber) error {
-			for _, m := range r.metrics {
-				if m.kind != ofOpen {
-					put(int(number(m)), "metric", m.config.Name)
-				}
+			for _, m := range r.aggregated {
+				put(int(number(m)), "metric", m.config.Name)
 			}
 			return nil
 		})

@@ -50,41 +50,73 @@ func (e *env) attachers(file syntheticFile) ([]contestant, error) {
 	if err != nil {
 		return nil, err
 	}
+	a, err := e.attachersTo(path, other)
+	if err != nil {
+		return nil, err
+	}
+	return []contestant{
+		once(ours, func() (float64, error) { return a.ours.primed(other, path) }),
+		once(byRawLink, func() (float64, error) { return a.raw.primed(other, path) }),
+		e.attachByHand(a.program, path, other),
+		e.attachByLibbpf(path, other),
+	}, nil
+}
+
+// attachers attach a program to all sites of a file.
+type attachers struct {
+	program   *ebpf.Program
+	ours, raw attacher // by raw links: what no library can beat
+}
+
+type attacher func(path string) (io.Closer, error)
+
+// attachersTo prepares some files for raw links.
+func (e *env) attachersTo(paths ...string) (*attachers, error) {
 	t, err := e.tracer()
 	if err != nil {
 		return nil, err
 	}
-	raw, err := prepareRaw(path)
-	if err != nil {
-		return nil, err
-	}
-	rawOther, err := prepareRaw(other)
-	if err != nil {
-		return nil, err
+	raw := make(map[string]*rawSites)
+	for _, path := range paths {
+		if raw[path] == nil {
+			if raw[path], err = prepareRaw(path); err != nil {
+				return nil, err
+			}
+		}
 	}
 	program := t.programs["add3"]
-	attach := func(path string) (io.Closer, error) {
-		return t.Attach(program, usdt.Target{Path: path}, nil)
-	}
-	by := func(name string, other, attach func() (io.Closer, error)) contestant {
-		return once(name, func() (float64, error) {
-			return primed(other, func() (spent float64, c io.Closer, err error) {
-				spent, err = timed(func() error {
-					c, err = attach()
-					return err
-				})
-				return spent, c, err
-			})
-		})
-	}
-	return []contestant{
-		by(ours, func() (io.Closer, error) { return attach(other) },
-			func() (io.Closer, error) { return attach(path) }),
-		by(byRawLink, func() (io.Closer, error) { return rawOther.attach(program) },
-			func() (io.Closer, error) { return raw.attach(program) }),
-		e.attachByHand(program, path, other),
-		e.attachByLibbpf(path, other),
+	return &attachers{
+		program: program,
+		ours: func(path string) (io.Closer, error) {
+			return t.Attach(program, usdt.Target{Path: path}, nil)
+		},
+		raw: func(path string) (io.Closer, error) { return raw[path].attach(program) },
 	}, nil
+}
+
+// all attaches to files, and returns how long that takes.
+func (attach attacher) all(paths []string) (spent float64, attached io.Closer, err error) {
+	var all []io.Closer
+	spent, err = timed(func() error {
+		for _, path := range paths {
+			c, err := attach(path)
+			if err != nil {
+				return err
+			}
+			all = append(all, c)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, nil, errors.Join(err, sys.CloseTogether(all))
+	}
+	return spent, closer(func() error { return sys.CloseTogether(all) }), nil
+}
+
+// primed returns how long attaching to files takes after another one.
+func (attach attacher) primed(other string, paths ...string) (float64, error) {
+	return primed(func() (io.Closer, error) { return attach(other) },
+		func() (float64, io.Closer, error) { return attach.all(paths) })
 }
 
 // attachByHand attaches the same program to the first probe of a file. It does

@@ -8,13 +8,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/procwatch"
-	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -106,63 +104,29 @@ func eachSize(work string, sizes []int, measure func(i int) (float64, error)) (a
 // attachments are contestants that attach to files, several for each size, and
 // that close what they have attached.
 func (e *env) attachments(sizes []int, files [][]string) ([]contestant, error) {
-	t, err := e.tracer()
-	if err != nil {
-		return nil, err
-	}
-	program := t.programs["add3"]
 	other, err := e.synthetic(syntheticFile{Sites: 10})
 	if err != nil {
 		return nil, err
 	}
-	raw := make(map[string]*rawSites)
-	for _, path := range append(slices.Concat(files...), other) {
-		if raw[path] == nil {
-			if raw[path], err = prepareRaw(path); err != nil {
-				return nil, err
-			}
-		}
-	}
-	type attacher func(path string) (io.Closer, error)
-	attached := func(attach attacher, i int) (float64, io.Closer, error) {
-		var all []io.Closer
-		took, err := timed(func() error {
-			for _, path := range files[i] {
-				c, err := attach(path)
-				if err != nil {
-					return err
-				}
-				all = append(all, c)
-			}
-			return nil
-		})
-		if err != nil {
-			return 0, nil, errors.Join(err, sys.CloseTogether(all))
-		}
-		return took, closer(func() error { return sys.CloseTogether(all) }), nil
+	a, err := e.attachersTo(append(slices.Concat(files...), other)...)
+	if err != nil {
+		return nil, err
 	}
 	attaches := func(attach attacher) func(i int) (float64, error) {
-		return func(i int) (float64, error) {
-			return primed(func() (io.Closer, error) { return attach(other) },
-				func() (float64, io.Closer, error) { return attached(attach, i) })
-		}
+		return func(i int) (float64, error) { return attach.primed(other, files[i]...) }
 	}
 	detaches := func(attach attacher) func(i int) (float64, error) {
 		return func(i int) (float64, error) {
-			_, all, err := attached(attach, i)
+			_, all, err := attach.all(files[i])
 			if err != nil {
 				return 0, err
 			}
 			return timed(all.Close)
 		}
 	}
-	byOurs := func(path string) (io.Closer, error) {
-		return t.Attach(program, usdt.Target{Path: path}, nil)
-	}
-	byKernel := func(path string) (io.Closer, error) { return raw[path].attach(program) }
 	return slices.Concat(
-		eachSize(attaching, sizes, attaches(byOurs)), eachSize(attachedRaw, sizes, attaches(byKernel)),
-		eachSize(detaching, sizes, detaches(byOurs)), eachSize(detachedRaw, sizes, detaches(byKernel)),
+		eachSize(attaching, sizes, attaches(a.ours)), eachSize(attachedRaw, sizes, attaches(a.raw)),
+		eachSize(detaching, sizes, detaches(a.ours)), eachSize(detachedRaw, sizes, detaches(a.raw)),
 	), nil
 }
 
