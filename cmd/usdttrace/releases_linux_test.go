@@ -12,15 +12,16 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
 // Newer versions than the system's, by the numbers that they know themselves.
 // Those of PostgreSQL go through the same tests as the system's: see
-// EachPostgres, and make test-releases.
+// eachPostgres, and make test-releases.
 func TestSoftwareOfNewerReleases(t *testing.T) {
 	testprog.RequireBPF(t)
-	for _, root := range testprog.Releases(t) {
+	for _, root := range releases(t) {
 		found := func(pattern string) (outside, inside string) {
 			t.Helper()
 			files, _ := filepath.Glob(root + pattern)
@@ -55,4 +56,40 @@ func TestSoftwareOfNewerReleases(t *testing.T) {
 			qt.Check(t, qt.Equals(strconv.FormatUint(collected, 10), strings.TrimSpace(string(said))))
 		})
 	}
+}
+
+// eachPostgres runs a test with the system's server, and with those of newer
+// releases.
+func eachPostgres(t *testing.T, test func(t *testing.T)) {
+	if os.Getenv(testprog.ReleaseVariable) != "" {
+		test(t)
+		return
+	}
+	t.Run("system", test)
+	t.Run("newer", func(t *testing.T) {
+		for _, root := range releases(t) {
+			t.Run(filepath.Base(root), func(t *testing.T) {
+				t.Setenv(testprog.ReleaseVariable, root)
+				test(t)
+			})
+		}
+	})
+}
+
+// releases returns the roots of the releases that internal/setup/releases has
+// unpacked.
+func releases(t testing.TB) (roots []string) {
+	t.Helper()
+	const folder = "docs/recipes/build/releases"
+	found, err := filepath.Glob(filepath.Join("../..", folder, "[a-z]*/usr"))
+	qt.Assert(t, qt.IsNil(err))
+	for _, usr := range found {
+		root, err := filepath.Abs(filepath.Dir(usr))
+		qt.Assert(t, qt.IsNil(err))
+		roots = append(roots, root)
+	}
+	if roots == nil {
+		testneeds.Missing(t, "needs what internal/setup/releases %s unpacks", folder)
+	}
+	return roots
 }

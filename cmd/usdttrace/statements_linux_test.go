@@ -27,7 +27,7 @@ const drivers = "../../testdata/drivers"
 
 // Whatever driver passes statements, in whatever protocol: each is one call
 // with its text, as often as the server itself counts it.
-func TestStatementsOfDrivers(t *testing.T) { testprog.EachPostgres(t, testStatementsOfDrivers) }
+func TestStatementsOfDrivers(t *testing.T) { eachPostgres(t, testStatementsOfDrivers) }
 
 func testStatementsOfDrivers(t *testing.T) {
 	testprog.RequireBPF(t)
@@ -103,7 +103,7 @@ func testStatementsOfDrivers(t *testing.T) {
 
 // Statements are told apart by who asks, also from hundreds of connections of
 // one statement each.
-func TestStatementsOfUsers(t *testing.T) { testprog.EachPostgres(t, testStatementsOfUsers) }
+func TestStatementsOfUsers(t *testing.T) { eachPostgres(t, testStatementsOfUsers) }
 
 func testStatementsOfUsers(t *testing.T) {
 	testprog.RequireBPF(t)
@@ -224,7 +224,7 @@ func TestStatementsThatHang(t *testing.T) {
 }
 
 // Who holds a lock is named by what the session has sent last.
-func TestStatementsOfLockHolders(t *testing.T) { testprog.EachPostgres(t, testStatementsOfLockHolders) }
+func TestStatementsOfLockHolders(t *testing.T) { eachPostgres(t, testStatementsOfLockHolders) }
 
 func testStatementsOfLockHolders(t *testing.T) {
 	testprog.RequireBPF(t)
@@ -300,7 +300,7 @@ func TestStatementsHaveUsersAtEachProbe(t *testing.T) {
 // A statement whose server process is killed is printed with its SQL text. The
 // others of the server, which ends them, exit.
 func TestStatementsOfKilledServers(t *testing.T) {
-	testprog.EachPostgres(t, testStatementsOfKilledServers)
+	eachPostgres(t, testStatementsOfKilledServers)
 }
 
 func testStatementsOfKilledServers(t *testing.T) {

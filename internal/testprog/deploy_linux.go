@@ -477,7 +477,7 @@ func mountAll(t testing.TB) map[string]string {
 		t.Cleanup(func() { qt.Check(t, qt.IsNil(unix.Unmount(dir, unix.MNT_DETACH))) })
 		dirs[kind] = dir
 	}
-	onImage := func(kind, size string, options ...string) func(dir string) error {
+	onImage := func(kind, size string) func(dir string) error {
 		make := testneeds.Tool(t, "mkfs."+kind, map[string]string{"btrfs": "btrfs-progs",
 			"ext4": "e2fsprogs"}[kind])
 		return func(dir string) error {

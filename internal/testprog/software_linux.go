@@ -177,9 +177,9 @@ type Postgres struct {
 	owner *syscall.Credential // whom it runs as; nil for the test's own user
 }
 
-// releaseVariable names the root of a release that internal/setup/releases has
+// ReleaseVariable names the root of a release that internal/setup/releases has
 // unpacked, whose server is started.
-const releaseVariable = "GOUSDT_RELEASE"
+const ReleaseVariable = "GOUSDT_RELEASE"
 
 // StartPostgres makes an empty database cluster in a temporary folder and
 // starts a server on it: on a Unix socket only, as an unprivileged user if the
@@ -218,7 +218,7 @@ func startPostgres(t testing.TB, bin string, port int) *Postgres {
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	p := &Postgres{File: filepath.Join(bin, "postgres"), SocketDir: dir, Port: port, t: t, bin: bin}
-	if root := os.Getenv(releaseVariable); root != "" && strings.HasPrefix(bin, root) {
+	if root := os.Getenv(ReleaseVariable); root != "" && strings.HasPrefix(bin, root) {
 		p.root, p.bin = root, strings.TrimPrefix(bin, root)
 	}
 	said, err := p.command(context.Background(), nil,
@@ -362,42 +362,6 @@ func (p *Postgres) command(
 	return cmd
 }
 
-// EachPostgres runs a test with the system's server, and with those of newer
-// releases.
-func EachPostgres(t *testing.T, test func(t *testing.T)) {
-	if os.Getenv(releaseVariable) != "" {
-		test(t)
-		return
-	}
-	t.Run("system", test)
-	t.Run("newer", func(t *testing.T) {
-		for _, root := range Releases(t) {
-			t.Run(filepath.Base(root), func(t *testing.T) {
-				t.Setenv(releaseVariable, root)
-				test(t)
-			})
-		}
-	})
-}
-
-// Releases returns the roots of the releases that internal/setup/releases has
-// unpacked.
-func Releases(t testing.TB) (roots []string) {
-	t.Helper()
-	const folder = "docs/recipes/build/releases"
-	found, err := filepath.Glob(filepath.Join(testdata(t), "..", folder, "[a-z]*/usr"))
-	qt.Assert(t, qt.IsNil(err))
-	for _, usr := range found {
-		root, err := filepath.Abs(filepath.Dir(usr))
-		qt.Assert(t, qt.IsNil(err))
-		roots = append(roots, root)
-	}
-	if roots == nil {
-		testneeds.Missing(t, "needs what internal/setup/releases %s unpacks", folder)
-	}
-	return roots
-}
-
 // InRelease is a command of another release of the system, which is unpacked at
 // root: it shares this system's processes, users and /tmp.
 func InRelease(root string, as *syscall.Credential, command ...string) []string {
@@ -426,7 +390,7 @@ func Unprivileged(t testing.TB) *syscall.Credential {
 // each version in a folder of its own, which is not in PATH.
 func findPostgres(t testing.TB) string {
 	t.Helper()
-	pattern := os.Getenv(releaseVariable) + "/usr/lib/postgresql/*/bin"
+	pattern := os.Getenv(ReleaseVariable) + "/usr/lib/postgresql/*/bin"
 	folders, _ := filepath.Glob(pattern)
 	newest, best := 0, ""
 	for _, folder := range folders {
