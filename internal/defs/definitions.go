@@ -267,7 +267,7 @@ func (d *Definitions) Time(pair PairPattern) (text string) {
 	return d.textOf("time", pair)
 }
 
-// textOf returns what the last pragma of a kind says of a pair, "" if none does.
+// textOf returns what the last pragma of a kind says of a pair, or "".
 func (d *Definitions) textOf(kind string, pair PairPattern) string {
 	if d == nil {
 		return ""
