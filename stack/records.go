@@ -18,7 +18,6 @@ import (
 // stack: most processes have none.
 type records struct {
 	recordings []recording // one for each call of Record
-	isClosed   bool
 
 	order []*process // that records are of; the one that began first comes first
 	held  holding    // the memory of all
@@ -65,7 +64,7 @@ func (s *Symbolizer) Record(tid int) error {
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if s.records.isClosed || s.processes == nil {
+	if s.isClosed || s.processes == nil {
 		source.Close()
 		return sys.ClosedError("symbolizer")
 	}
@@ -81,19 +80,6 @@ func (s *Symbolizer) Record(tid int) error {
 		}
 	}()
 	return nil
-}
-
-// stopRecords ends all recordings, and forgets the records.
-func (s *Symbolizer) stopRecords() {
-	s.mutex.Lock()
-	recordings := s.records.recordings
-	s.records = records{isClosed: true}
-	s.unlock()
-	for _, r := range recordings {
-		r.source.Stop()
-		<-r.done
-		r.source.Close()
-	}
 }
 
 func (s *Symbolizer) drain() {

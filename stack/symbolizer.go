@@ -135,15 +135,20 @@ func (s *Symbolizer) Close() error {
 	if s.processes == nil { // a zero value
 		return nil
 	}
-	s.stopRecords()
 	s.mutex.Lock()
-	defer s.unlock()
 	s.isClosed = true
 	s.readers.close()
 	s.files.closeAll()
 	s.processes, s.files.known = make(map[int]*process), make(map[procwatch.Version]*file)
 	s.mappings, s.unnamed = 0, 0
-	s.memory = memory{}
+	recordings := s.records.recordings
+	s.memory, s.records = memory{}, records{}
+	s.unlock()
+	for _, r := range recordings {
+		r.source.Stop()
+		<-r.done
+		r.source.Close()
+	}
 	return nil
 }
 

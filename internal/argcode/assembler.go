@@ -282,8 +282,8 @@ func (a *Assembler) LookUpIndex(fd, key int, index uint32, none Label) {
 	a.LookUp(fd, key, none)
 }
 
-// ProcessTo stores the number of the process, of the initial PID namespace, in
-// 4 bytes of the stack. R0 has the numbers of process and thread before.
+// ProcessTo stores the number of the process in the initial PID namespace in 4
+// bytes of the stack.
 func (a *Assembler) ProcessTo(at int) {
 	a.Call(asm.FnGetCurrentPidTgid)
 	a.Emit(asm.RSh.Imm(asm.R0, 32), asm.StoreMem(asm.R10, int16(at), asm.R0, asm.Word))

@@ -546,8 +546,8 @@ func (b *builder) compareText(c *condition, ifFalse argcode.Label) {
 func (b *builder) compareTerminated(
 	t *expr.Term, literal []byte, differs, unreadable argcode.Label,
 ) {
-	// One byte more than the text and its terminator tells a longer string. One
-	// that is cut to the text's own length need not end there.
+	// Read one byte past the terminator, so that a longer string compares
+	// unequal, unless the string is cut to the length of the text.
 	length, size, room := len(literal)+1, len(literal)+2, b.site.Members[t.Index].Room
 	tooLong := room > 0 && len(literal) > room
 	if t.Max > 0 && t.Max == len(literal) {
