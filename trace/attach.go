@@ -444,12 +444,12 @@ type siteKind struct {
 	events *events // nil if none are sent
 	starts *events // of the starts of calls, which their ends send; nil if they send none
 
-	own        int             // number of Args of the probe itself; captured variables follow
-	definition *defs.Probe     // nil if there is none
-	call       *defs.Pair      // the call of several probes that starts here, or nil
-	done       *defs.FileProbe // the usual end of a call that starts here and may fail, or nil
-	later      []laterRead     // what is read again of a call that goes on
-	mapped     procfs.FileID   // the file, if there are some
+	own       int             // number of Args of the probe itself; captured variables follow
+	arguments []defs.Argument // the meaning of Args; nil if there is no definition
+	call      *defs.Pair      // the call of several probes that starts here, or nil
+	done      *defs.FileProbe // the usual end of a call that starts here and may fail, or nil
+	later     []laterRead     // what is read again of a call that goes on
+	mapped    procfs.FileID   // the file, if there are some
 
 	// Of the code, which is not kept: whether there is any, and whether it is
 	// for starts or ends of calls.
@@ -463,8 +463,8 @@ type siteKind struct {
 // is none, it has no Name, no Type and the Length -1.
 func (s *Site) Argument(i int) providers.Argument {
 	a := providers.Argument{Length: bpfgen.None}
-	if s.definition != nil && i < len(s.definition.Arguments) {
-		d := &s.definition.Arguments[i]
+	if i < len(s.arguments) {
+		d := &s.arguments[i]
 		a = providers.Argument{Name: d.Name, Type: d.Type, IsText: d.IsText, Length: d.Length,
 			Values: d.Values}
 	}

@@ -145,7 +145,7 @@ func (e *Event) String() string {
 	for i, arg := range e.Args {
 		b = append(b, separator...)
 		separator = ", "
-		if e.Site != nil && e.Site.definition != nil {
+		if e.Site != nil && e.Site.arguments != nil {
 			b = append(append(b, e.Site.ArgumentName(i)...), '=')
 		}
 		b = arg.AppendTo(b)

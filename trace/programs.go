@@ -167,7 +167,7 @@ func (w *work) describe(site *Site) error {
 		done: paired.done}
 	if d := w.session.opts.known(); d != nil {
 		if probe, ok := d.Probe(site.Provider, site.Name, len(site.Args)); ok {
-			site.definition = &probe
+			site.arguments = probe.Arguments
 			w.readPointers(site)
 		}
 	}
@@ -246,8 +246,8 @@ type eventsKey struct {
 // points to, if their definition says so.
 func (w *work) readPointers(s *Site) {
 	size, own := w.pointer(), s.Args
-	for i := range s.definition.Arguments {
-		value := s.definition.Arguments[i].Value
+	for i := range s.arguments {
+		value := s.arguments[i].Value
 		n, pointer, ok := tracing.PointerAt(value)
 		if !ok || i >= len(own) {
 			continue
@@ -269,7 +269,7 @@ func (w *work) readPointers(s *Site) {
 // setCall gives a site the arguments of the call that starts there in place of
 // its own.
 func (w *work) setCall(s *Site, call *defs.Call) {
-	own, named := s.Args, s.definition
+	own, named := s.Args, s.arguments
 	s.Args = make([]argspec.Arg, len(call.Arguments))
 	for i := range s.Args {
 		name := cmp.Or(call.Arguments[i].Value, call.Arguments[i].Name)
@@ -278,13 +278,12 @@ func (w *work) setCall(s *Site, call *defs.Call) {
 			s.Args[i], _, _ = w.variable(s, name)
 		}
 		for j := range own {
-			if name == fmt.Sprintf("arg%d", j) || named != nil && named.Arguments[j].Name == name {
+			if name == fmt.Sprintf("arg%d", j) || named != nil && named[j].Name == name {
 				s.Args[i] = own[j]
 			}
 		}
 	}
-	s.own = len(s.Args)
-	s.definition = &defs.Probe{Provider: s.Provider, Name: s.Name, Arguments: call.Arguments}
+	s.own, s.arguments = len(s.Args), call.Arguments
 }
 
 // addCaptured gives a site the variables and members that are captured there,
@@ -303,10 +302,8 @@ func (w *work) addCaptured(s *Site) error {
 	if len(names) == 0 {
 		return nil
 	}
-	arguments := make([]defs.Argument, s.own, s.own+len(names))
-	if s.definition != nil {
-		copy(arguments, s.definition.Arguments)
-	}
+	arguments := slices.Repeat([]defs.Argument{{Length: bpfgen.None}}, s.own)
+	copy(arguments, s.arguments)
 	s.Args = slices.Clip(s.Args)
 	for _, name := range names {
 		arg, m, err := w.variable(s, name)
@@ -328,7 +325,7 @@ func (w *work) addCaptured(s *Site) error {
 		arguments = append(arguments, defs.Argument{Name: shown, Value: name, Type: m.Type,
 			IsText: m.Text, Length: bpfgen.None})
 	}
-	s.definition = &defs.Probe{Provider: s.Provider, Name: s.Name, Arguments: arguments}
+	s.arguments = arguments
 	return nil
 }
 
@@ -388,15 +385,15 @@ func (w *work) member(s *Site, name string) (
 		case index >= s.own:
 			return m, base, index, fmt.Errorf("%w %s", errNoArgument, from)
 		case from == fmt.Sprintf("arg%d", index):
-		case s.definition == nil || s.definition.Arguments[index].Name != from:
+		case s.arguments == nil || s.arguments[index].Name != from:
 			continue
 		}
 		break
 	}
-	if s.definition == nil {
+	if s.arguments == nil {
 		return m, base, index, fmt.Errorf("no definition of the probe says what %s points to", from)
 	}
-	m, err = w.session.members.find(w.elf, w.symbols, s.definition.Arguments[index].Type, path, nil)
+	m, err = w.session.members.find(w.elf, w.symbols, s.arguments[index].Type, path, nil)
 	return m, s.Args[index], index, err
 }
 
@@ -409,23 +406,21 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 		Absent: make(map[string]error), Members: make(map[int]bpfgen.Member),
 		// Calls have the same arguments at all starts, and none at their ends.
 		NoneAtEnd: len(w.session.events.Spans) > 0 && paired.ends != nil && !paired.other}
-	if s.definition != nil {
-		for i, a := range s.definition.Arguments {
-			if i >= s.own {
-				a.Name = a.Value // as expressions have it
-			}
-			site.Names = append(site.Names, a.Name)
-			site.Lengths = append(site.Lengths, a.Length)
-			site.Texts = append(site.Texts, a.IsText)
-			var values map[string]int64
-			if a.Values != nil {
-				values = make(map[string]int64)
-			}
-			for _, value := range slices.Sorted(maps.Keys(a.Values)) {
-				values[a.Values[value]] = value
-			}
-			site.Enums = append(site.Enums, values)
+	for i, a := range s.arguments {
+		if i >= s.own {
+			a.Name = a.Value // as expressions have it
 		}
+		site.Names = append(site.Names, a.Name)
+		site.Lengths = append(site.Lengths, a.Length)
+		site.Texts = append(site.Texts, a.IsText)
+		var values map[string]int64
+		if a.Values != nil {
+			values = make(map[string]int64)
+		}
+		for _, value := range slices.Sorted(maps.Keys(a.Values)) {
+			values[a.Values[value]] = value
+		}
+		site.Enums = append(site.Enums, values)
 	}
 	// unsent adds an argument that is read but not sent.
 	unsent := func(arg argspec.Arg) (index int) {
@@ -435,7 +430,7 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 		return len(site.Args) - 1
 	}
 	for i := range min(s.own, len(site.Names)) {
-		value := s.definition.Arguments[i].Value
+		value := s.arguments[i].Value
 		n, pointer, ok := tracing.PointerAt(value)
 		if !ok || n != i || s.Args[i].Err != nil || s.Args[i].Raw == value {
 			continue
