@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -269,9 +270,13 @@ func (s *definition) checkAggregation(p *aggregation, a *Aggregation) error {
 	case len(p.Keys) > bpfgen.MaxKeys:
 		return optionError("By", fmt.Errorf("%d keys are more than %d", len(p.Keys), bpfgen.MaxKeys))
 	case p.keySize > maxKeySize:
+		var sizes []string
+		for i := range p.parts {
+			sizes = append(sizes, fmt.Sprintf("%s %d", a.By[i], p.parts[i].Size))
+		}
 		return optionError("By",
-			fmt.Errorf("the keys take %d bytes together, more than %d: give strings a smaller limit, "+
-				"as in str(arg0, 32)", p.keySize, maxKeySize))
+			fmt.Errorf("the keys take %d bytes together (%s, and 8), more than %d: give strings a smaller limit, "+
+				"as in str(arg0, 32)", p.keySize, strings.Join(sizes, ", "), maxKeySize))
 	case p.by(expr.Container) && s.opts.Containers == nil:
 		return optionError("By", errors.New(`the key "container" needs SessionOptions.Containers`))
 	}

@@ -197,9 +197,9 @@ func TestNamesErrors(t *testing.T) {
 		qt.ErrorMatches(err,
 			`.*"middel == 1", at column 1: middel is not known; .*names of arguments.*`))
 	for filter, want := range map[string]string{
-		"wal_bytes > 0": `.*: wal_bytes is not known; .*arguments, user, .*, activity, global.*`,
-		`query == "x"`:  ".*: postgresql:sort__done has no query; its keys are user, .*, activity",
-		"mode == 1":     ".*: postgresql:sort__done has no mode; its keys are user, .*, activity",
+		"wal_bytes > 0": `.*: wal_bytes is not known; .*arguments, is_external, used, user, .*, activity, global.*`,
+		`query == "x"`:  ".*: postgresql:sort__done has no query; its keys are is_external, used, user, .*",
+		"mode == 1":     ".*: postgresql:sort__done has no mode; its keys are is_external, used, user, .*",
 	} {
 		_, err = trace.New(&trace.SessionOptions{Definitions: providers.Builtin(),
 			Aggregations: []*trace.Aggregation{{Where: filter,

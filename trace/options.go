@@ -209,7 +209,7 @@ func (o *SessionOptions) names(patterns []elfnote.Pattern, pairs ...defs.PairPat
 	}
 	return func(name string) (meaning string, known bool) {
 		if name == "" {
-			return o.keys(patterns), false
+			return o.keys(patterns, pairs...), false
 		}
 		text, other := o.defined(name, patterns)
 		for _, pair := range pairs {
@@ -228,13 +228,36 @@ func (o *SessionOptions) names(patterns []elfnote.Pattern, pairs ...defs.PairPat
 	}
 }
 
-// keys returns the names that definitions add at the probes of some patterns,
-// for an error.
-func (o *SessionOptions) keys(patterns []elfnote.Pattern) string {
+// maxListed is how many arguments an error lists. Patterns may match hundreds.
+const maxListed = 16
+
+// keys returns the names that definitions give the arguments of calls, or of
+// the probes of some patterns, and those that they add, for an error.
+func (o *SessionOptions) keys(patterns []elfnote.Pattern, pairs ...defs.PairPattern) string {
 	if len(patterns) == 0 {
 		return ""
 	}
-	return strings.Join(o.known().Keys(patterns), ", ")
+	var names []string
+	add := func(arguments []defs.Argument) {
+		for i := range arguments {
+			names = append(names, arguments[i].Name)
+		}
+	}
+	for _, pair := range pairs {
+		call, _ := o.known().Call(pair)
+		add(call.Arguments)
+	}
+	for probe := range o.known().Probes() {
+		if len(pairs) == 0 && elfnote.MatchAny(patterns, probe.Provider, probe.Name) {
+			add(probe.Arguments)
+		}
+	}
+	slices.Sort(names) // probes have no order
+	names = slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
+	if len(names) > maxListed {
+		names = append(names[:maxListed], "...")
+	}
+	return strings.Join(append(names, o.known().Keys(patterns)...), ", ")
 }
 
 func (o *SessionOptions) patterns() (patterns []elfnote.Pattern) {

@@ -401,10 +401,12 @@ func (s *definition) checkName(
 		}
 	}
 	message := fmt.Sprintf("%s has no %s", lacking, name)
+	var pairs []defs.PairPattern
 	for _, l := range latencies {
 		probes = append(slices.Clip(probes), s.opts.known().Patterns(l.pair)...)
+		pairs = append(pairs, l.pair)
 	}
-	if keys := s.opts.keys(probes); keys != "" {
+	if keys := s.opts.keys(probes, pairs...); keys != "" {
 		message += "; its keys are " + keys
 	}
 	return &expr.SyntaxError{Expression: source, Offset: t.Offset, Message: message}

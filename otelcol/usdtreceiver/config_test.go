@@ -95,10 +95,10 @@ func TestConfigValidate(t *testing.T) {
 			`metrics::0: attributes.x: .* p:n has no query`},
 		{"a name that calls lack", aMetric(map[string]any{"count": "",
 			"pair": "postgresql:statement", "attributes": map[string]any{"x": "start.relation"}}),
-			`metrics::0: attributes.x: .* postgresql:statement has no relation; its keys are user, .*`},
+			`metrics::0: attributes.x: .* postgresql:statement has no relation; its keys are query, .*user, .*`},
 		{"a condition on what calls lack", map[string]any{"spans": []any{map[string]any{
 			"pair": "postgresql:statement", "where": "start.relation == 3"}}},
-			`spans::0: where: .* postgresql:statement has no relation; its keys are user, .*`},
+			`spans::0: where: .* postgresql:statement has no relation; its keys are query, .*user, .*`},
 		{"no name", aMetric(map[string]any{"name": ""}), `metrics::0: it has no name`},
 		{"two kinds", aMetric(map[string]any{"pair": "p:query"}),
 			`metrics::0: exactly one of .*, not 2`},
