@@ -527,8 +527,8 @@ func (t *targets) noteOf(site *usdt.Site, term string) string {
 // no site of what processes have mapped so far has.
 func (t *tracer) warnArguments() {
 	t.targets.mu.Lock()
-	notes := maps.Clone(t.targets.notes)
-	t.targets.mu.Unlock()
+	notes, lacking := maps.Clone(t.targets.notes), maps.Clone(t.targets.lacking)
+	t.targets.mu.Unlock() // a message may wait for its reader
 	for _, flag := range slices.Sorted(maps.Keys(notes)) {
 		t.messages.Note("%s", notes[flag])
 	}
@@ -536,9 +536,6 @@ func (t *tracer) warnArguments() {
 	if sites == 0 || len(t.targets.selections) > 0 {
 		return
 	}
-	t.targets.mu.Lock()
-	lacking := maps.Clone(t.targets.lacking)
-	t.targets.mu.Unlock() // a message may wait for its reader
 	for _, term := range t.options.terms() {
 		if err := lacking[term]; err != nil {
 			t.messages.Warn("%s: %v", term.flag, err)

@@ -40,7 +40,7 @@ func (t *tracer) list() (err error) {
 			found += t.listSites(sel.Name(), sel)
 		}
 		for _, listed := range t.targets.listed {
-			found += t.listUnattachable(&listed)
+			found += t.listUnattachable(listed)
 		}
 		for _, err := range t.targets.without {
 			t.messages.Warn("%v", err)
@@ -80,10 +80,7 @@ func (t *tracer) list() (err error) {
 		}
 		err = &nothingError{err}
 	}
-	if e := t.flush(); e != nil && err == nil {
-		err = e
-	}
-	return err
+	return cmp.Or(err, t.flush())
 }
 
 // listTarget prints the sites of a file that may have none.
@@ -94,9 +91,8 @@ func (t *tracer) listTarget(file string, target usdt.Target) (int, error) {
 		t.targets.near(err)
 		return 0, nil
 	case err != nil && target.ELF != nil && !t.options.listPairs:
-		listed := listedFile{name: file, why: err}
-		if listed.probes(target.ELF, t.options.patterns) {
-			return t.listUnattachable(&listed), nil
+		if listed := newListedFile(file, target.ELF, err, t.options.patterns); listed != nil {
+			return t.listUnattachable(listed), nil
 		}
 		return 0, err
 	case err != nil:
@@ -113,19 +109,21 @@ type listedFile struct {
 	why   error
 }
 
-// probes reads the matching probes of a file, and reports whether it has some.
-func (l *listedFile) probes(file *elfnote.File, patterns []elfnote.Pattern) bool {
+// newListedFile reads the matching probes of a file. It returns nil if there
+// are none.
+func newListedFile(name string, file *elfnote.File, why error, patterns []elfnote.Pattern) *listedFile {
 	listing, err := defs.List(file, patterns...)
-	if err != nil {
-		return false
+	if err != nil || len(listing.Probes) == 0 {
+		return nil
 	}
+	l := &listedFile{name: name, why: why}
 	for _, probe := range listing.Probes {
 		for _, site := range probe.Sites {
 			args := argspec.Decode(nil, file, site.Location, site.Arguments)
 			l.sites = append(l.sites, usdt.Site{Site: site, Instruction: site.Location, Args: args})
 		}
 	}
-	return len(l.sites) > 0
+	return l
 }
 
 // addListed takes a file that cannot be attached, to be listed. It reports
@@ -139,12 +137,11 @@ func (t *targets) addListed(path string, why error) bool {
 		return false
 	}
 	defer file.Close()
-	listed := listedFile{name: path, why: why}
-	if !listed.probes(file, t.options.patterns) {
-		return false
+	listed := newListedFile(path, file, why, t.options.patterns)
+	if listed != nil {
+		t.listed = append(t.listed, listed)
 	}
-	t.listed = append(t.listed, listed)
-	return true
+	return listed != nil
 }
 
 func (t *tracer) listUnattachable(listed *listedFile) int {

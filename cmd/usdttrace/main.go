@@ -333,9 +333,6 @@ func (t *tracer) open() (err error) {
 		// After an error sites are still attached, and detaching takes time.
 		defer t.messages.During("detaching")()
 		t.session.Close()
-		if t.containers != nil {
-			t.containers.Close()
-		}
 	})
 	if o.stats {
 		statistics, err := ebpf.EnableStats(statsRunTime)
@@ -572,6 +569,9 @@ func (t *tracer) openSession() error {
 			return fmt.Errorf("%s: %w", needs, err)
 		case t.containers.Err() != nil:
 			t.messages.Warn("containers that end soon may have no name: %v", t.containers.Err())
+		}
+		if t.containers != nil {
+			t.atEnd(func() { t.containers.Close() })
 		}
 		opts.Containers = t.containers
 	}

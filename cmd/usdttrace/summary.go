@@ -363,23 +363,20 @@ func (t *tracer) askLosses() losses {
 		perfEvents: stats.PerfEvents}
 }
 
+// counts are the losses that only become more.
+func (l *losses) counts() []*uint64 {
+	return []*uint64{&l.Events, &l.Unreadable, &l.SelfUnknown, &l.Starts, &l.NotSampled, &l.Unrepresented,
+		&l.Left, &l.Overlapped, &l.Replaced, &l.Killed, &l.Exited, &l.Unmatched}
+}
+
 // since returns the losses after an earlier moment. Hits that come while sites
 // are attached or detached are not measured, and so are not lost.
 func (l losses) since(before losses) losses {
 	less := func(n *uint64, by uint64) { *n -= min(*n, by) }
-	less(&l.Events, before.Events)
-	less(&l.Unreadable, before.Unreadable)
-	less(&l.SelfUnknown, before.SelfUnknown)
-	less(&l.Starts, before.Starts)
-	less(&l.NotSampled, before.NotSampled)
-	less(&l.Unrepresented, before.Unrepresented)
-	less(&l.Left, before.Left)
-	less(&l.Overlapped, before.Overlapped)
-	less(&l.Replaced, before.Replaced)
-	less(&l.Killed, before.Killed)
-	less(&l.Exited, before.Exited)
-	less(&l.Unmatched, before.Unmatched)
-
+	earlierCounts := before.counts()
+	for i, n := range l.counts() {
+		less(n, *earlierCounts[i])
+	}
 	earlier := make(map[trace.OwnerLoss]uint64, len(before.owners)) // by the owner alone
 	for _, loss := range before.owners {
 		earlier[trace.OwnerLoss{CgroupID: loss.CgroupID, User: loss.User}] = loss.Events

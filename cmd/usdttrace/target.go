@@ -44,7 +44,7 @@ type targets struct {
 	options     *options
 	selections  []*usdt.Selection
 	names       map[procfs.FileID]string // of the selections
-	listed      []listedFile             // of files that -l lists, and this kernel cannot attach
+	listed      []*listedFile            // of files that -l lists, and this kernel cannot attach
 	same        [][2]string              // files that are named twice, by both names
 	definitions *defs.Definitions        // nil without names
 
@@ -81,6 +81,7 @@ const maxWatched = 1 << 16
 func newTargets(o *options) *targets {
 	return &targets{
 		options: o, matched: make([]bool, len(o.patterns)),
+		names:   make(map[procfs.FileID]string),
 		files:   make(map[string]int),
 		probes:  make(map[[2]string]bool),
 		keys:    make(map[string]providers.Argument),
@@ -358,9 +359,6 @@ func (t *targets) isSelected(sel *usdt.Selection) bool {
 	if name, known := t.names[id.FileID]; known {
 		t.same = append(t.same, [2]string{sel.Name(), name})
 		return true
-	}
-	if t.names == nil {
-		t.names = make(map[procfs.FileID]string)
 	}
 	t.names[id.FileID] = sel.Name()
 	return false
