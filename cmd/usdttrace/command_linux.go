@@ -21,9 +21,6 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// runHeld is the argument that makes this program become a command, see [hold].
-const runHeld = "--run-held"
-
 // command is a program that is run to be watched. A child of this process waits
 // until everything is attached, and only then executes the program, so that no
 // hit is missed, neither its own nor a descendant's.

@@ -16,8 +16,6 @@ type command struct {
 	done     chan struct{}
 }
 
-const runHeld = "--run-held"
-
 func hold([]string, *os.File) (*command, error) { return nil, errors.ErrUnsupported }
 
 func becomeCommand([]string) int { return exitError }

@@ -26,8 +26,12 @@ const signalPatience = time.Second
 // hurry is how long a write may take after SIGTERM.
 const hurry = 200 * time.Millisecond
 
-// holdLinks is the argument with which [leaveLinks] starts this program.
-const holdLinks = "--hold-links"
+// The arguments with which this program starts itself: see [hold] and
+// [leaveLinks].
+const (
+	runHeld   = "--run-held"
+	holdLinks = "--hold-links"
+)
 
 // closingTime is how long the kernel takes to close a perf event.
 const closingTime = 100 * time.Millisecond

@@ -457,12 +457,8 @@ func (t *tracer) noteBegun() {
 			t.messages.Note("process %d is watched alone: %s", t.options.pid, relatives)
 		}
 	}
-	what := plural(sites, "site")
-	if files != 1 {
-		what += " in " + plural(files, "file")
-	}
 	if sites > 0 {
-		t.messages.Note("watching %s (Ctrl-C ends)", what)
+		t.messages.Note("watching %s (Ctrl-C ends)", sitesIn(files, sites))
 		t.watch.Go(t.hintAtSilence)
 		return
 	}
@@ -519,6 +515,14 @@ func plural(n int, noun string) string {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// sitesIn returns "3 sites", or "3 sites in 2 files" unless it is one file.
+func sitesIn(files, sites int) string {
+	if files == 1 {
+		return plural(sites, "site")
+	}
+	return plural(sites, "site") + " in " + plural(files, "file")
 }
 
 // statsRunTime is BPF_STATS_RUN_TIME of linux/bpf.h, which package unix has on

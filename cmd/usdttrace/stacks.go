@@ -143,7 +143,8 @@ func (t *tracer) knowStacks() *ebpf.Map {
 // collect adds an event, and has the kernel count those with the same stack
 // from then on.
 func (s *samples) collect(e *trace.Event) {
-	if s.known == nil {
+	known := s.tracer.known
+	if known == nil {
 		s.add(e, s.tracer.stackOf(e))
 		return
 	}
@@ -160,7 +161,7 @@ func (s *samples) collect(e *trace.Event) {
 	}
 	again := &trace.Event{PID: e.PID, Site: e.Site}
 	stack = slices.Clone(stack)
-	s.known.Know(uint32(e.PID), stack[0], trail.Words, fmt.Sprint(e.PID, stack), func(hits uint64) {
+	known.Know(uint32(e.PID), stack[0], trail.Words, fmt.Sprint(e.PID, stack), func(hits uint64) {
 		again.Weight = hits
 		s.add(again, stack)
 	})
@@ -173,7 +174,7 @@ func (s *samples) renew(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-time.After(renewStacks):
-			s.known.Renew()
+			s.tracer.known.Renew()
 		}
 	}
 }
@@ -257,8 +258,7 @@ type samples struct {
 	sum     int            // the argument to add up, -1 for none
 	profile *stack.Profile // nil if no file is to be written
 	tables  []*eventRows
-	known   *unwind.KnownStacks // nil if each hit is an event
-	mu      sync.Mutex          // of add
+	mu      sync.Mutex // of add
 
 	unreadable uint64 // hits without the value that is to be added up
 }
@@ -276,7 +276,7 @@ type eventRows struct {
 }
 
 func (t *tracer) newSamples() *samples {
-	s := &samples{tracer: t, sum: -1, known: t.known}
+	s := &samples{tracer: t, sum: -1}
 	var sum *profile.ValueType
 	if n, ok := argumentNumber(t.options.sum); ok {
 		s.sum, sum = n, &profile.ValueType{Type: t.options.sum, Unit: "count"}

@@ -242,12 +242,8 @@ func (l *losses) guessed() string {
 }
 
 func (s *summary) text() string {
-	text := fmt.Sprintf("%s, %d lost; %s", plural(int(s.events), "event"), s.losses.Events,
-		plural(s.sites, "site"))
-	if s.files != 1 {
-		text += " in " + plural(s.files, "file")
-	}
-	text += fmt.Sprintf("; %s\n", formatDuration(float64(s.took)))
+	text := fmt.Sprintf("%s, %d lost; %s; %s\n", plural(int(s.events), "event"), s.losses.Events,
+		sitesIn(s.files, s.sites), formatDuration(float64(s.took)))
 	for _, loss := range s.losses.owners[:min(len(s.losses.owners), maxOwnerLosses)] {
 		text += fmt.Sprintf("of the lost events %s\n", ownerOfLoss(&loss))
 	}
