@@ -69,17 +69,14 @@ func (e *env) hits(s shape) ([]contestant, error) {
 	}
 	var contestants []contestant
 	for id, a := range t.all {
-		c := contestant{Name: a.name, Missing: a.missing, Measure: ask(t.target, "run", s.probe(id))}
-		if a.drain != nil {
-			run := c.Measure
-			c.Measure = func(n int) (float64, error) {
-				spent, err := run(n)
-				if err == nil {
-					err = a.drain(n)
-				}
-				return spent, err
+		run := ask(t.target, "run", s.probe(id))
+		c := contestant{Name: a.name, Missing: a.missing, Measure: func(n int) (float64, error) {
+			spent, err := run(n)
+			if err == nil && a.drain != nil {
+				err = a.drain(n)
 			}
-		}
+			return spent, err
+		}}
 		contestants = append(contestants, c)
 	}
 	return contestants, nil
