@@ -310,25 +310,22 @@ type call struct {
 // callWithRoom makes a call. If it fails for want of room, room is made and the
 // call repeated.
 func (w *Watch) callWithRoom(c *call, r *round) error {
-	err := w.call(c)
-	if when := w.retry(err); (when == withRoom || when == withShare) && w.makeRoom(r) {
-		err = w.call(c)
-	}
-	for w.retry(err) == withShare {
-		if _, ended := w.takeAway(sites, c.owner, c.needs[sites]); !ended {
-			break
+	for {
+		err := w.call(c)
+		if err == nil {
+			return nil
 		}
-		err = w.call(c)
+		when := w.driver.Retry(err)
+		if (when == withRoom || when == withShare) && w.makeRoom(r) {
+			continue
+		}
+		if when != withShare {
+			return err
+		}
+		if _, ended := w.takeAway(sites, c.owner, c.needs[sites]); !ended {
+			return err
+		}
 	}
-	return err
-}
-
-// retry says when a call that has returned this error is made again.
-func (w *Watch) retry(err error) retryTime {
-	if err == nil {
-		return never
-	}
-	return w.driver.Retry(err)
 }
 
 // call makes a call to the driver. If that waits for longer than the patience,

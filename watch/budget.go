@@ -218,21 +218,20 @@ func (b *budget) inTurn(targets []target, now time.Time) []target {
 // share returns an error if an owner would have more than its share. Owners
 // that have more than that give some up for it.
 func (w *Watch) share(owner string, needs amounts, r *round) error {
-	full, of := w.budget.check(owner, needs)
-	if full != nil && w.makeRoom(r) {
-		full, of = w.budget.check(owner, needs)
-	}
-	for full != nil {
-		gives := false
-		if of != resources {
-			gives, _ = w.takeAway(of, owner, full.Needed)
-		}
-		if !gives {
+	for {
+		full, of := w.budget.check(owner, needs)
+		switch {
+		case full == nil:
+			return nil
+		case w.makeRoom(r):
+			continue
+		case of == resources:
 			return full
 		}
-		full, of = w.budget.check(owner, needs)
+		if gives, _ := w.takeAway(of, owner, full.Needed); !gives {
+			return full
+		}
 	}
-	return nil
 }
 
 // takeAway makes room for an owner that needs more of a resource. The heaviest

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile"
@@ -91,12 +90,7 @@ func New[A any](opts *Options, changed func(*Changes[A]), parts ...Part[A]) (*Wa
 	if len(parts) == 0 {
 		return nil, errors.New("a watch needs a part to attach with: see watch.Program, and Part of trace.Session")
 	}
-	d := &driverOf[A]{parts: slices.Clone(parts), perProcess: opts.PerProcess || opts.After > 0,
-		fileSites: opts.Limits.ofFile(), noLease: opts.NoLease, proc: procfs.FS(opts.Proc),
-		changed: changed}
-	if opts.DebugFiles {
-		d.symbols = debuginfo.AddInstalled
-	}
+	d := &driverOf[A]{opts: *opts, parts: slices.Clone(parts), changed: changed}
 	for i, part := range d.parts {
 		if part.Attach == nil || part.Detach == nil || part.Descriptors == nil {
 			return nil, fmt.Errorf("part %d of the watch has nothing to attach with: see watch.Program, "+
@@ -250,14 +244,10 @@ func classify(err error) retryTime {
 
 // A driverOf attaches the parts of a watch.
 type driverOf[A any] struct {
-	parts      []Part[A]
-	all        []elfnote.Pattern // of all parts together, nil if one wants all probes
-	perProcess bool
-	symbols    func(*elfnote.File) argspec.File // of [usdt.Target]
-	fileSites  int
-	noLease    bool
-	proc       procfs.FS
-	changed    func(*Changes[A])
+	opts    Options
+	parts   []Part[A]
+	all     []elfnote.Pattern // of all parts together, nil if one wants all probes
+	changed func(*Changes[A])
 }
 
 // A watchedFile is a file whose sites have been checked, once for all.
@@ -274,17 +264,21 @@ func (d *driverOf[A]) Open(
 ) (openFile, error) {
 	file := &watchedFile[A]{driver: d}
 	elf, _ := elfnote.NewFile(pair.Kept(written)) // reads nothing
-	sel, err := usdt.Select(usdt.Target{ELF: elf, MaxSites: d.fileSites, Symbols: d.symbols,
-		NoLease: d.noLease}, d.all...)
+	most := d.opts.Limits.ofFile()
+	target := usdt.Target{ELF: elf, MaxSites: most, NoLease: d.opts.NoLease}
+	if d.opts.DebugFiles {
+		target.Symbols = debuginfo.AddInstalled
+	}
+	sel, err := usdt.Select(target, d.all...)
 	if err != nil {
 		return nil, err
 	}
-	if needed := weight(sel); d.fileSites > 0 && needed > d.fileSites {
+	if needed := weight(sel); most > 0 && needed > most {
 		sel.Close()
 		return nil, fmt.Errorf("%s: %w", pair.Path, elffile.TooLarge(&usdt.LimitError{
 			Limit: "sites (one with a semaphore counts as 8, " +
 				"one with long strings or many arguments as several)", Option: fileSitesOption,
-			Capacity: d.fileSites, Needed: needed}))
+			Capacity: most, Needed: needed}))
 	}
 	file.Selection = sel
 	for i := range d.parts {
@@ -337,7 +331,7 @@ func weight(sel *usdt.Selection) (weight int) {
 // PerProcess reports whether a file is attached to each process alone. Some
 // semaphores can only be counted in a process that has started.
 func (d *driverOf[A]) PerProcess(file *procwatch.CachedFile) bool {
-	return d.perProcess || file.IsMiscounted() && procfs.HasOwnPIDs(d.proc.Root())
+	return d.opts.isPerProcess() || file.IsMiscounted() && procfs.HasOwnPIDs(procfs.FS(d.opts.Proc).Root())
 }
 
 func (f *watchedFile[A]) Attach(

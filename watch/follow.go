@@ -51,7 +51,7 @@ type attachment struct {
 // newWatch returns a watch that attaches the parts of files by a driver.
 func newWatch(driver driver, opts Options, parts int, patterns ...elfnote.Pattern) (*Watch, error) {
 	fs := procfs.FS(opts.Proc)
-	if (opts.PerProcess || opts.After > 0) && !procfs.HasOwnPIDs(fs.Root()) {
+	if opts.isPerProcess() && !procfs.HasOwnPIDs(fs.Root()) {
 		return nil, fmt.Errorf("watch: attaching to single processes needs the PIDs of the caller's own PID namespace, "+
 			"which are not those of the proc file system at %s: watch without PerProcess and After", fs.Root())
 	}

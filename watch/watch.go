@@ -117,6 +117,8 @@ type Options struct {
 	Limits Limits
 }
 
+func (o *Options) isPerProcess() bool { return o.PerProcess || o.After > 0 }
+
 // Limits bound what a watch attaches. 0 means the default, and a negative
 // number no limit.
 //

@@ -49,6 +49,7 @@ type world struct {
 	descriptors map[string]int    // of files, 1 of others
 	opened      int               // files
 	isWritten   map[string]func() // the written of Open, by file
+	whileOpened func(written func())
 	noLease     bool
 	hasWriter   bool
 	perFile     func(file string) bool
@@ -280,16 +281,20 @@ func (w *world) Open(pair *procwatch.ProcessFile, written func()) (openFile, err
 	if err := pair.File.Verify(); err != nil {
 		return nil, err
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.opened++
 	file := fakeFile{w, name, new(opening)}
-	w.isWritten[name] = func() {
+	isWritten := func() {
 		w.mu.Lock()
 		file.written = true
 		w.mu.Unlock()
 		written()
 	}
+	if w.whileOpened != nil {
+		w.whileOpened(isWritten)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.opened++
+	w.isWritten[name] = isWritten
 	return file, nil
 }
 

@@ -160,6 +160,23 @@ func TestWatchAttachesAgainAfterAWrite(t *testing.T) {
 		w.tells("-0 a")
 		qt.Check(t, qt.Equals(w.opened, 0))
 	})
+	t.Run("before the watch has it open", func(t *testing.T) {
+		w := newWorld(t).everywhere()
+		w.whileOpened = func(written func()) {
+			w.whileOpened = nil
+			written() // waits until the call has had its turn
+		}
+		f := w.follower(Options{})
+		f.running.Add(1)
+		w.start(1, "a")
+		pass(t, f)
+		testneeds.Await(t, 10*time.Second, "it is opened anew and attached", func() bool {
+			all := f.attachments()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return len(all) == 1 && !all[0].written
+		})
+	})
 	t.Run("while it is opened", func(t *testing.T) {
 		w := newWorld(t).everywhere()
 		w.hasWriter = true

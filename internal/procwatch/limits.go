@@ -32,16 +32,13 @@ const (
 	// or two more, and the program has other needs.
 	descriptorsPerFile = 4
 
-	// maxReportedFiles bounds the files that are known to have been reported as
-	// unreadable. A file is reported once, not once per process.
-	maxReportedFiles = 4096
+	// maxReported bounds the files that are known to have been reported as
+	// unreadable, once and not for each process, and such owners of processes.
+	maxReported = 8192
 
 	// ownerSilence is how long no other process of an owner is reported after
 	// one that is not scanned now, for the same reason.
 	ownerSilence = time.Minute
-
-	// maxReportedOwners bounds the owners that are known to have been reported.
-	maxReportedOwners = 4096
 
 	// maxUnwanted bounds the files of kernel events that are known to have no
 	// wanted probes. They are learned again after each pass, which sees probes

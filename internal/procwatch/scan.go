@@ -5,6 +5,7 @@ package procwatch
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -181,16 +182,24 @@ func (w *Watcher) setAside(t *task) {
 // load, each of the processes that an owner starts may be one. The caller holds
 // mu.
 func (w *Watcher) reportOfOwner(owner string, err *procfs.Error) {
-	key := ownerError{owner, err.Err}
+	silence := time.Duration(0)
+	if w.running.Load() > 0 {
+		silence = ownerSilence
+	}
+	w.reportOnce(ownerError{owner, err.Err}, silence, err)
+}
+
+// reportOnce reports an error unless one with the same key has been reported
+// not longer ago than some time. The caller holds mu.
+func (w *Watcher) reportOnce(key any, silence time.Duration, err error) {
 	now := time.Now()
-	last, ok := w.reportedOf[key]
-	if ok && w.running.Load() > 0 && now.Sub(last) < ownerSilence {
+	if last, ok := w.reported[key]; ok && now.Sub(last) < silence {
 		return
 	}
-	if len(w.reportedOf) >= maxReportedOwners {
-		clear(w.reportedOf)
+	if len(w.reported) >= maxReported {
+		clear(w.reported)
 	}
-	w.reportedOf[key] = now
+	w.reported[key] = now
 	w.scan.report(err)
 }
 
@@ -308,14 +317,7 @@ func (w *Watcher) apply(t *task) {
 	w.scan.errors = append(w.scan.errors, t.errors...)
 	w.scan.changes.Errors = append(w.scan.changes.Errors, t.news...)
 	for _, failed := range t.ofContents {
-		if w.reported[failed.file] {
-			continue
-		}
-		if len(w.reported) >= maxReportedFiles {
-			clear(w.reported)
-		}
-		w.reported[failed.file] = true
-		w.scan.report(failed.err)
+		w.reportOnce(failed.file, math.MaxInt64, failed.err)
 	}
 }
 

@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package procwatch finds the files that processes execute, as they come and
-// go, and which of them have USDT probes. The documentation of package proc
-// says how, and how soon.
-//
-// [Files] reads from maps the files that a process maps as executable, and
-// [MappedFile.Open] opens such a file. Two mappings are of the same file if
-// their [FileID] is the same. A [Watcher] reports each [ProcessFile] when it
-// appears and disappears, as [Changes].
-//
-// Everything but the opening and identifying of files, and kernel events, is
-// portable.
+// go, and which of them have USDT probes. A [Watcher] reports each
+// [ProcessFile] when it appears and disappears, as [Changes]. The documentation
+// of package proc says how, and how soon.
 package procwatch
 
 import (
@@ -34,18 +27,14 @@ import (
 
 // WatcherOptions say which processes a [Watcher] scans, and have its handler.
 // With the zero value, and with nil, it scans all processes of /proc and
-// reports nothing.
+// reports nothing. Filter, Patient and BeforePass are as package watch has
+// them.
 type WatcherOptions struct {
 	// FS is the proc file system; nil is /proc.
-	FS procfs.FS
-	// Filter reports whether a process is wanted; nil wants all. It is asked
-	// when a process is found, and again when the process runs another program
-	// or changes its name. It is not asked about processes without memory, such
-	// as the threads of the kernel. It must not call the watcher.
-	//
-	// It is called by one goroutine at a time, unless a call takes so long that
-	// the process is set aside.
-	Filter func(proc.Process) bool
+	FS         procfs.FS
+	Filter     func(proc.Process) bool
+	Patient    bool
+	BeforePass func()
 	// Handler receives the files that have appeared and disappeared. It is
 	// called by one goroutine at a time, the one that scans: by Sync, SyncAll,
 	// Run or Close before they return, or by a goroutine of the watcher when a
@@ -53,23 +42,13 @@ type WatcherOptions struct {
 	// It may call ProcessFiles and Stats, but none of the functions that call
 	// it.
 	Handler func(*Changes)
-	// Patient waits for the process of Sync, and for those that the filter lets
-	// through, as long as it takes, instead of setting them aside: they are the
-	// caller's own.
-	Patient bool
 	// Record begins to record what processes do; nil asks the kernel.
 	Record func() (Recorder, error)
-	// BeforePass, if set, is called before each scan of all processes, by
-	// SyncAll and Run, under the rules of Handler. It can retry operations of
-	// the Handler that failed.
-	BeforePass func()
 }
 
 // Watcher finds out which processes map files with certain probes, and reports
-// when that changes. The documentation of package proc says how, and how soon.
-//
-// Its methods may be called by several goroutines at once. They scan one after
-// the other.
+// when that changes. Several goroutines may call its methods at once, which
+// scan one after the other.
 type Watcher struct {
 	WatcherOptions
 	cache    *cache
@@ -94,8 +73,7 @@ type Watcher struct {
 	scanning deadline.InTurns
 	// procDir is the directory of the file system. It stays open, so that
 	// processes can be listed without a free descriptor.
-	procDir  *os.File
-	reported map[procfs.FileID]bool
+	procDir *os.File
 
 	// mu guards the turns, and the data of ProcessFiles and Stats. The
 	// goroutine that scans holds it, but not while it waits for processes, nor
@@ -109,7 +87,9 @@ type Watcher struct {
 	isWaking  bool  // a timer is set for the processes whose files settle
 	scan      *scan // the findings so far
 
-	reportedOf map[ownerError]time.Time // see reportOfOwner
+	// reported has when something was reported, by an ownerError, or by the ID
+	// of a file that cannot be read.
+	reported map[any]time.Time
 }
 
 type watched struct {
@@ -145,12 +125,11 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 		due:      make(chan struct{}, 1),
 		views:    sync.Pool{New: newView},
 		seed:     maphash.MakeSeed(),
-		reported: make(map[procfs.FileID]bool),
+		reported: make(map[any]time.Time),
 
-		reportedOf: make(map[ownerError]time.Time),
-		unwanted:   make(map[mappedFile]bool),
-		processes:  make(map[int]*watched),
-		stats:      WatcherStats{EventsError: errNotRunning},
+		unwanted:  make(map[mappedFile]bool),
+		processes: make(map[int]*watched),
+		stats:     WatcherStats{EventsError: errNotRunning},
 	}
 	w.open, w.stop = context.WithCancel(context.Background())
 	if options != nil {
@@ -199,12 +178,11 @@ func (w *Watcher) Close() error {
 	return nil
 }
 
-// Sync scans one process, and reads its mappings whatever is known about it:
-// call it when something is known to have happened. It is no error if the
-// process does not exist. The error says what went wrong with the process or
-// with files of it, even if the handler got it before. It is a [*procfs.Error],
-// or several that are joined. It wraps [procfs.ErrBlocked] if the process is
-// set aside. It is the context's error if the context ends before the scan.
+// Sync scans one process, and reads its mappings whatever is known about it. It
+// is no error if the process does not exist. The error is a [*procfs.Error], or
+// several that are joined, even if the handler got them before. It wraps
+// [procfs.ErrBlocked] if the process is set aside. It is the context's error if
+// the context ends before the scan.
 func (w *Watcher) Sync(ctx context.Context, pid int) error {
 	_, err := w.sync(ctx, []int{pid}, asked)
 	return err
@@ -288,10 +266,9 @@ type Changes struct {
 	// handler returns, unless it is held.
 	Disappeared []*ProcessFile
 	// Errors are those of processes and files that could not be scanned. Each
-	// is a [*procfs.Error]. An error is reported once, not again in every pass,
-	// and again if it is another one. While Run runs, one process of an owner
-	// is reported in a minute of those that do not answer, or are busy. What
-	// could not be read is tried again in later passes.
+	// is a [*procfs.Error], and is reported when it is another one than before.
+	// While Run runs, one process of an owner is reported in a minute of those
+	// that do not answer, or are busy.
 	Errors []error
 }
 
@@ -304,15 +281,11 @@ var (
 )
 
 // Run scans all processes, now and at each interval. If the kernel reports what
-// happens to processes, Run also scans single ones within 1 to 20 ms of their
-// start, exec, exit or mapping of a file, unless they map only files that are
-// known to have no wanted probes. It returns nil when the context ends or the
-// watcher is stopped, and an error if the processes cannot be listed the first
-// time. Later errors of that kind go to the handler.
-//
-// An interval must be positive; ten seconds are a good one. With kernel events
-// it may be longer: passes then only find what the documentation of package
-// proc describes as not reported by the kernel.
+// happens to processes, Run also scans single ones within 1 to 20 ms of that,
+// unless they map only files that are known to have no wanted probes. It
+// returns nil when the context ends or the watcher is stopped, and an error if
+// the processes cannot be listed the first time. Later errors of that kind go
+// to the handler.
 func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
 	if interval <= 0 {
 		return fmt.Errorf("run watcher: interval %v is not positive", interval)
