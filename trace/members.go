@@ -76,16 +76,26 @@ func (m *members) find(
 	if isVariable {
 		of, find = name, debuginfo.FindMemberOfVariable
 	}
-	member, err := find(of, path, func() (*debuginfo.DWARF, error) {
-		return readTypes(file, symbols, time.Now().Add(debuginfo.MaxReading))
-	})
-	if isVariable && errors.Is(err, debuginfo.ErrNoDWARF) && file.Header().Class == elf.ELFCLASS64 {
-		constants := sync.OnceValue(func() []byte { return readConstants(file) })
-		if offset, ok := known.Layout(of+path, func(text string) bool {
-			return bytes.Contains(constants(), []byte(text))
-		}); ok {
-			member, err = debuginfo.Member{Offsets: []int64{offset}, Size: 8, Pointer: true, Text: true,
-				Type: "char *"}, nil
+	constants := sync.OnceValue(func() []byte { return readConstants(file) })
+	locate := func(path string) (debuginfo.Member, error) {
+		member, err := find(of, path, func() (*debuginfo.DWARF, error) {
+			return readTypes(file, symbols, time.Now().Add(debuginfo.MaxReading))
+		})
+		if isVariable && errors.Is(err, debuginfo.ErrNoDWARF) && file.Header().Class == elf.ELFCLASS64 {
+			if offset, ok := known.Layout(of+path, func(text string) bool {
+				return bytes.Contains(constants(), []byte(text))
+			}); ok {
+				return debuginfo.Member{Offsets: []int64{offset}, Size: 8, Pointer: true, Text: true,
+					Type: "char *"}, nil
+			}
+		}
+		return member, err
+	}
+	member, err := locate(path)
+	if own, variable := known.Own(of); err == nil && isVariable && own != "" {
+		var owned debuginfo.Member
+		if owned, err = locate(own); err == nil {
+			member.Owner, member.OwnedAt = variable, owned.Offsets[0]
 		}
 	}
 	f.known[key] = knownMember{member, err}

@@ -718,9 +718,11 @@ func biasOf(pid int, site *Site, own procfs.FileID) (bias uint64, mapped bool) {
 // outsideRead is a variable of the program, or the text that it or a member
 // behind it points to, as it is read from the memory of a process.
 type outsideRead struct {
-	variable, size uint64  // its address in the file
-	offsets        []int64 // see debuginfo.Member
-	max            int     // bytes of the text
+	variable, size uint64       // its address in the file
+	offsets        []int64      // see debuginfo.Member
+	owner          *outsideRead // the variable Owner of a member, if there is one
+	ownedAt        int64
+	max            int // bytes of the text
 }
 
 // laterRead is a captured text that is read again while a call goes on.
@@ -744,6 +746,11 @@ func (w *work) outside(site *Site, name string, text int) (r outsideRead, ok boo
 	if isMember {
 		m, _, _, err := w.member(site, name)
 		r.offsets, ok = m.Offsets, err == nil && text > 0 && m.Text && !m.Array
+		if ok && m.Owner != "" {
+			var owner outsideRead
+			owner, ok = w.outside(site, "global."+m.Owner, 0)
+			r.owner, r.ownedAt = &owner, m.OwnedAt
+		}
 	}
 	return r, ok
 }
@@ -825,6 +832,13 @@ func (r *outsideRead) read(memory *os.File, bias uint64) (pointer uint64, text [
 		}
 		if i == len(r.offsets) {
 			break
+		}
+		if i == 0 && r.owner != nil {
+			own, isRead := readWord(memory, bias+r.owner.variable, r.owner.size)
+			in, ok := readWord(memory, pointer+uint64(r.ownedAt), r.owner.size)
+			if !isRead || !ok || own != in {
+				return 0, nil, false
+			}
 		}
 		at = pointer + uint64(r.offsets[i])
 	}

@@ -350,6 +350,8 @@ func (w *work) variable(s *Site, name string) (argspec.Arg, debuginfo.Member, er
 	case base.Size != w.pointer() || base.Float:
 		of, _, _ := expr.CutMember(name)
 		arg.Err = fmt.Errorf("%s does not have the size of a pointer", of)
+	case m.Owner != "":
+		arg.Err = argspec.Global(w.symbols, s.Instruction, m.Owner).Err
 	}
 	if arg.Err != nil {
 		arg.Kind = argspec.Unavailable
@@ -464,7 +466,11 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 		if arg == bpfgen.None {
 			arg = unsent(base)
 		}
-		site.Members[i] = bpfgen.Member{Arg: arg, Member: m}
+		member := bpfgen.Member{Arg: arg, Member: m}
+		if m.Owner != "" {
+			member.OwnerArg = unsent(argspec.Global(w.symbols, s.Instruction, m.Owner))
+		}
+		site.Members[i] = member
 	}
 	return site
 }

@@ -276,6 +276,32 @@ func testStatementsOfLockHolders(t *testing.T) {
 		`application="payroll" activity="BEGIN;"  -> activity="`+regexp.QuoteMeta(holds)+`"\n.*lock__wait  open .*`))
 }
 
+// The statement of a session that has ended is not that of the session or the
+// parallel worker that starts in its place.
+func TestStatementsOfStartingSessions(t *testing.T) {
+	eachPostgres(t, testStatementsOfStartingSessions)
+}
+
+func testStatementsOfStartingSessions(t *testing.T) {
+	testprog.RequireBPF(t)
+	server := testprog.StartPostgres(t)
+	server.Query("CREATE TABLE t AS SELECT generate_series(1, 100000) AS a", "ANALYZE t")
+	server.Query("SELECT 'ended'")
+	rows := watching(t, "--count", "--by", "activity", "--json", server.File, "postgresql:buffer__read__done")
+	calls := watching(t, "--slow", "0", "--str", "activity", server.File, "postgresql:buffer__read")
+	for range 3 {
+		server.Query("SELECT 'running'")
+	}
+	server.Query("SET min_parallel_table_scan_size = 0; SET parallel_setup_cost = 0; " +
+		"SET parallel_tuple_cost = 0; SELECT count(*) FROM t")
+	end := rows.interrupt()
+	qt.Check(t, qt.StringContains(end.stdout, "SELECT 'running'"))
+	qt.Check(t, qt.Not(qt.StringContains(end.stdout, "SELECT 'ended'")))
+	stdout := calls.interrupt().stdout
+	qt.Check(t, qt.StringContains(stdout, "SELECT 'running'"))
+	qt.Check(t, qt.Not(qt.StringContains(stdout, "SELECT 'ended'")))
+}
+
 // Statements and transactions fail at one probe. Each call has its own name.
 func TestStatementsOfTransactionsThatFail(t *testing.T) {
 	testprog.RequireBPF(t)

@@ -272,7 +272,8 @@ func (s *summary) text() string {
 	}
 	null := "a pointer was null or near it"
 	if s.behind != "" {
-		null += " (" + s.behind + ": of a process that works for no client of its own, as a parallel worker)"
+		null += " (" + s.behind + ": of a process that works for no client of its own, as a parallel worker, " +
+			"or is starting)"
 	}
 	unread := "a value or key could not be read: " + null + ", or " + notInMemory
 	if s.float {

@@ -31,6 +31,11 @@ type Member struct {
 	// Room is 0, it ends at the first zero. The value is the text's address.
 	Array bool
 	Room  int
+
+	// Owner is a variable. The structure is the process's own if the number at
+	// OwnedAt in it is the variable's, and is not read if not. "" is none.
+	Owner   string
+	OwnedAt int64
 }
 
 // FindMember returns the member that an expression reaches from a pointer.

@@ -346,6 +346,20 @@ func (d *Definitions) Layout(member string, has func(text string) bool) (offset 
 	return 0, false
 }
 
+// Own returns the path of a member, in the structures that a variable points
+// to, that has the value of a variable in the process whose structure it is:
+// processes share these structures. The path is "" if they are its own.
+func (d *Definitions) Own(of string) (path, variable string) {
+	for _, from := range d.all() {
+		for _, own := range slices.Backward(from.pragmas["own"]) {
+			if path, ok := strings.CutPrefix(own.name, of+"->"); ok {
+				return "->" + path, own.text
+			}
+		}
+	}
+	return "", ""
+}
+
 // callsOf returns the calls of a provider, sorted by their names.
 func (d *Definitions) callsOf(provider string) (calls []Call) {
 	if d == nil {

@@ -404,10 +404,10 @@ func (p *parser) directive(line string) error {
 // pragma reads a pragma of this package. Each begins with a pattern of probes.
 func (p *parser) pragma(kind string, fields []string) error {
 	least := map[string]int{"when": 2, "fires": 2, "helper": 2, "note": 3, "apart": 1, "match": 2,
-		"time": 2, "key": 3, "layout": 4}[kind]
+		"time": 2, "key": 3, "layout": 4, "own": 3}[kind]
 	if least == 0 || len(fields) < least {
 		return errors.New("a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, " +
-			"or fires, helper, note, apart, match, time, key or layout in place of when")
+			"or fires, helper, note, apart, match, time, key, layout or own in place of when")
 	}
 	pattern, err := elfnote.ParsePattern(fields[0])
 	if err != nil {
@@ -415,7 +415,7 @@ func (p *parser) pragma(kind string, fields []string) error {
 	}
 	said, words := pragma{pattern: pattern}, fields[1:]
 	switch kind {
-	case "note", "key":
+	case "note", "key", "own":
 		said.name, words = words[0], words[1:]
 	case "match":
 		words = words[:1]

@@ -40,6 +40,11 @@ enum ForkNumber { main, fsm, vm, init };
 #pragma gousdt key postgresql:* client str(global.MyProcPort->remote_host)
 #pragma gousdt key postgresql:* application str(global.application_name)
 #pragma gousdt key postgresql:* activity str(global.MyBEEntry->st_activity_raw)
+/* A slot of memory that all processes share, of another one while this one starts. */
+#pragma gousdt own postgresql:* MyBEEntry->st_procpid MyProcPid
+#pragma gousdt layout postgresql:* MyBEEntry->st_procpid 4 PostgreSQL 15.
+#pragma gousdt layout postgresql:* MyBEEntry->st_procpid 4 PostgreSQL 17.
+#pragma gousdt layout postgresql:* MyBEEntry->st_procpid 4 PostgreSQL 18.
 #pragma gousdt layout postgresql:* MyBEEntry->st_activity_raw 248 PostgreSQL 15.
 #pragma gousdt layout postgresql:* MyBEEntry->st_activity_raw 248 PostgreSQL 17.
 #pragma gousdt layout postgresql:* MyBEEntry->st_activity_raw 248 PostgreSQL 18.

@@ -148,18 +148,32 @@ func (b *builder) isMember(index int) bool {
 func (b *builder) readMember(
 	m *Member, size int, base asm.Register, offset int, fail argcode.Label,
 ) {
-	at := b.Temporary(8)
-	readPointer := func() {
-		b.CallOr(fail, asm.FnProbeReadUser, onStack(at), b.site.Pointer)
-		b.Emit(loadN(r3, r10, at, argcode.SizeOf(b.site.Pointer)))
+	at := b.Temporary(16)
+	readTo := func(at, size int) {
+		b.CallOr(fail, asm.FnProbeReadUser, onStack(at), size)
+		b.Emit(loadN(r3, r10, at, argcode.SizeOf(size)))
 	}
-	if b.inMemory(m.Arg) {
-		arg := &b.Args[m.Arg]
-		b.Address(r3, arg, arg.Displacement, r4)
-		readPointer()
-	} else {
-		b.Raw(r3, m.Arg)
+	readPointer := func() { readTo(at, b.site.Pointer) }
+	structure := func() {
+		if b.inMemory(m.Arg) {
+			arg := &b.Args[m.Arg]
+			b.Address(r3, arg, arg.Displacement, r4)
+			readPointer()
+		} else {
+			b.Raw(r3, m.Arg)
+		}
 	}
+	if m.Owner != "" {
+		owner := &b.Args[m.OwnerArg]
+		structure()
+		b.Compute(asm.Add, r3, uint64(m.OwnedAt), r4)
+		readTo(at+8, owner.Size)
+		b.Address(r3, owner, owner.Displacement, r4)
+		readTo(at, owner.Size)
+		b.Emit(loadN(r4, r10, at+8, argcode.SizeOf(owner.Size)))
+		b.JumpIf(asm.JNE, r3, r4, fail)
+	}
+	structure()
 	for i, distance := range m.Offsets {
 		if i > 0 {
 			readPointer()

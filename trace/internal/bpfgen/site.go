@@ -59,7 +59,8 @@ type Site struct {
 // Member describes an argument that is a member of a structure. The argument
 // Arg points to that structure, or to one that leads to it.
 type Member struct {
-	Arg int
+	Arg      int
+	OwnerArg int // the variable Owner, if there is one
 	debuginfo.Member
 }
 
