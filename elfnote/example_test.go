@@ -78,23 +78,25 @@ func ExampleFile_Symbol() {
 }
 
 // A program that has an ELF reader of its own hands over the notes.
-func ExampleNotes() {
+func ExampleNoteSites() {
 	file, err := elf.Open("testdata/s390x.so")
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer file.Close()
-	notes := elfnote.Notes{Header: file.FileHeader}
-	if notes.Section, err = file.Section(".note.stapsdt").Data(); err != nil {
+	notes, err := file.Section(".note.stapsdt").Data()
+	if err != nil {
 		log.Fatal(err)
 	}
-	if base := file.Section(".stapsdt.base"); base != nil {
-		notes.Base = base.Addr
+	var base uint64
+	if section := file.Section(".stapsdt.base"); section != nil {
+		base = section.Addr
 	}
+	var segments []elf.ProgHeader
 	for _, segment := range file.Progs {
-		notes.Segments = append(notes.Segments, segment.ProgHeader)
+		segments = append(segments, segment.ProgHeader)
 	}
-	for site, err := range notes.Sites() {
+	for site, err := range elfnote.NoteSites(notes, file.FileHeader, base, segments) {
 		if err != nil {
 			fmt.Println("skipped:", err)
 			continue

@@ -178,19 +178,19 @@ func FuzzNotes(f *testing.F) {
 
 // checkNotes checks that the bytes of a section alone say what the file does.
 func checkNotes(t *testing.T, im *image, section []byte, want []Site, wantErrs []error) {
-	n := Notes{Section: section, Base: baseAddress,
-		Header: elf.FileHeader{Class: im.Class, Data: elf.ELFDATA2LSB, Type: im.Type}}
+	header := elf.FileHeader{Class: im.Class, Data: elf.ELFDATA2LSB, Type: im.Type}
 	if im.Order == elfimage.ByteOrder(binary.BigEndian) {
-		n.Header.Data = elf.ELFDATA2MSB
+		header.Data = elf.ELFDATA2MSB
 	}
+	var segments []elf.ProgHeader
 	for _, s := range im.Segments {
 		size := uint64(len(s.Data))
-		n.Segments = append(n.Segments, elf.ProgHeader{Type: s.Kind, Flags: s.Flags, Vaddr: s.Address,
-			Off: uint64(im.Page * (len(n.Segments) + 1)), Filesz: size, Memsz: size + s.BSS})
+		segments = append(segments, elf.ProgHeader{Type: s.Kind, Flags: s.Flags, Vaddr: s.Address,
+			Off: uint64(im.Page * (len(segments) + 1)), Filesz: size, Memsz: size + s.BSS})
 	}
 	var got []Site
 	var errs []string
-	for site, err := range n.Sites() {
+	for site, err := range NoteSites(section, header, baseAddress, segments) {
 		if err != nil {
 			errs = append(errs, err.Error())
 		} else {

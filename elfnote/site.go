@@ -115,49 +115,42 @@ func (f *File) Sites() iter.Seq2[Site, error] {
 	}
 }
 
-// Notes are the notes of a file's probes, for a program that has read them with
-// an ELF reader of its own. Package elfnote then reads nothing.
-type Notes struct {
-	// Section is the content of the section .note.stapsdt. It must not be
-	// compressed.
-	Section []byte
-	// Header has the Class, the Data and the Type of the file. An object file
-	// (ET_REL) is refused, because its addresses need relocations.
-	Header elf.FileHeader
-	// Base is the address of the section .stapsdt.base, 0 if there is none.
-	Base uint64
-	// Segments are the program headers. Those of types PT_LOAD and PT_GNU_RELRO
-	// count. Without any, locations and semaphores are not checked, and have no
-	// offsets.
-	Segments []elf.ProgHeader
-}
-
-// Sites returns the sites as [File.Sites] does: a malformed note yields a zero
-// Site and an error that names it, and hides no other. What can be wrong with
-// all notes, such as an unknown class, yields one error.
-func (n *Notes) Sites() iter.Seq2[Site, error] {
-	words := elffile.Words{Big: n.Header.Data == elf.ELFDATA2MSB, Wide: n.Header.Class == elf.ELFCLASS64}
+// NoteSites returns the sites as [File.Sites] does, for a program that has read
+// the notes with an ELF reader of its own: a malformed note yields a zero Site
+// and an error that names it, and hides no other. What can be wrong with all
+// notes, such as an unknown class, yields one error.
+//
+// The section is the content of .note.stapsdt. It must not be compressed. Of the
+// header, Class, Data and Type count. An object file (ET_REL) is refused,
+// because its addresses need relocations. base is the address of .stapsdt.base,
+// 0 if there is none. Of the segments, those of types PT_LOAD and PT_GNU_RELRO
+// count. Without any, locations and semaphores are not checked, and have no
+// offsets.
+func NoteSites(
+	section []byte, header elf.FileHeader, base uint64, segments []elf.ProgHeader,
+) iter.Seq2[Site, error] {
+	words := elffile.Words{Big: header.Data == elf.ELFDATA2MSB, Wide: header.Class == elf.ELFCLASS64}
 	switch {
-	case n.Header.Type == elf.ET_REL:
+	case header.Type == elf.ET_REL:
 		return yieldError(errObjectNotes)
-	case !words.Wide && n.Header.Class != elf.ELFCLASS32:
-		return yieldError(fmt.Errorf("notes: %w: class %v", elffile.ErrMalformed, n.Header.Class))
-	case !words.Big && n.Header.Data != elf.ELFDATA2LSB:
-		return yieldError(fmt.Errorf("notes: %w: byte order %v", elffile.ErrMalformed, n.Header.Data))
+	case !words.Wide && header.Class != elf.ELFCLASS32:
+		return yieldError(fmt.Errorf("notes: %w: class %v", elffile.ErrMalformed, header.Class))
+	case !words.Big && header.Data != elf.ELFDATA2LSB:
+		return yieldError(fmt.Errorf("notes: %w: byte order %v", elffile.ErrMalformed, header.Data))
 	}
-	var segments []elffile.Segment
+	var loaded []elffile.Segment
 	var readOnly elffile.Segment
-	for _, s := range n.Segments {
+	for _, s := range segments {
 		segment := elffile.Segment{Address: s.Vaddr, Offset: s.Off, FileSize: s.Filesz,
 			MemorySize: s.Memsz, Flags: s.Flags}
 		switch {
 		case s.Type == elf.PT_GNU_RELRO:
 			readOnly = segment
 		case s.Type == elf.PT_LOAD && s.Off+s.Filesz >= s.Off:
-			segments = append(segments, segment)
+			loaded = append(loaded, segment)
 		}
 	}
-	notes := elffile.NewNotes(n.Section, words, n.Header, n.Base, segments)
+	notes := elffile.NewNotes(section, words, header, base, loaded)
 	notes.ReadOnly = readOnly
 	f, _ := newFile(notes, nil)
 	return f.Sites()

@@ -224,10 +224,9 @@ func TestSitesWithSemaphoreOnThePageOfTwoSegments(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			im := newImage64()
-			notes := Notes{Section: im.note(Site{Location: page, Semaphore: test.semaphore, Provider: "p"}),
-				Header:   elf.FileHeader{Class: elf.ELFCLASS64, Data: elf.ELFDATA2LSB, Type: elf.ET_DYN},
-				Segments: test.segments}
-			for site, err := range notes.Sites() {
+			note := im.note(Site{Location: page, Semaphore: test.semaphore, Provider: "p"})
+			header := elf.FileHeader{Class: elf.ELFCLASS64, Data: elf.ELFDATA2LSB, Type: elf.ET_DYN}
+			for site, err := range NoteSites(note, header, 0, test.segments) {
 				qt.Check(t, qt.ErrorIs(err, test.want))
 				qt.Check(t, qt.Equals(site.SemaphoreMiscounted, test.isMiscounted))
 			}
@@ -384,24 +383,25 @@ func TestSitesOfNotes(t *testing.T) {
 			continue
 		}
 		defer file.Close()
-		n := Notes{Header: file.FileHeader}
-		n.Section, err = file.Section(".note.stapsdt").Data()
+		notes, err := file.Section(".note.stapsdt").Data()
 		qt.Assert(t, qt.IsNil(err))
-		if base := file.Section(".stapsdt.base"); base != nil {
-			n.Base = base.Addr
+		var base uint64
+		if section := file.Section(".stapsdt.base"); section != nil {
+			base = section.Addr
 		}
 		f, err := Open(path)
 		qt.Assert(t, qt.IsNil(err))
 		defer f.Close()
+		var segments []elf.ProgHeader
 		if !f.IsDebugFile() {
 			for _, p := range file.Progs {
-				n.Segments = append(n.Segments, p.ProgHeader)
+				segments = append(segments, p.ProgHeader)
 			}
 		}
 		want, wantErrs := collect(f)
 		var got []Site
 		var errs []error
-		for site, err := range n.Sites() {
+		for site, err := range NoteSites(notes, file.FileHeader, base, segments) {
 			if err != nil {
 				errs = append(errs, err)
 			} else {
@@ -414,10 +414,10 @@ func TestSitesOfNotes(t *testing.T) {
 	}
 	qt.Assert(t, qt.IsTrue(compared >= 3))
 
-	for _, n := range []Notes{{}, {Header: elf.FileHeader{Class: elf.ELFCLASS64}},
-		{Header: elf.FileHeader{Class: elf.ELFCLASS64, Data: elf.ELFDATA2LSB, Type: elf.ET_REL}}} {
+	for _, header := range []elf.FileHeader{{}, {Class: elf.ELFCLASS64},
+		{Class: elf.ELFCLASS64, Data: elf.ELFDATA2LSB, Type: elf.ET_REL}} {
 		count := 0
-		for site, err := range n.Sites() {
+		for site, err := range NoteSites(nil, header, 0, nil) {
 			qt.Check(t, qt.IsNotNil(err))
 			qt.Check(t, qt.Equals(site, Site{}))
 			count++

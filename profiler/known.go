@@ -85,7 +85,7 @@ func (p *Probe) readAll(ctx context.Context) {
 	watcher := procwatch.NewWatcher(&procwatch.WatcherOptions{Filter: p.opts.Watch.Filter},
 		p.patterns...)
 	defer watcher.Close()
-	_ = watcher.SyncAll(ctx) // the watch has the same error
+	_ = watcher.Sync(ctx, 0) // the watch has the same error
 	var pids []int
 	for _, pair := range watcher.ProcessFiles() {
 		pids = append(pids, pair.Process.PID)

@@ -192,7 +192,7 @@ func (m *Memory) Start(ctx context.Context) (_ *Profiler, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := m.watch.SyncAll(ctx); err != nil {
+	if err := m.watch.Sync(ctx, 0); err != nil {
 		return nil, err
 	}
 	ctx, m.stop = context.WithCancel(ctx)

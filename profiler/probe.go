@@ -164,7 +164,7 @@ func (p *Probe) Load(
 			}
 		}
 	})
-	if err := p.watch.SyncAll(ctx); err != nil {
+	if err := p.watch.Sync(ctx, 0); err != nil {
 		return nil, err
 	}
 	p.running.Go(func() { _ = p.watch.Run(ctx, p.interval()) })

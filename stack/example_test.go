@@ -113,7 +113,7 @@ func ExampleSymbolizer_Remember() {
 		return
 	}
 	defer w.Close()
-	if err := w.SyncAll(context.Background()); err != nil {
+	if err := w.Sync(context.Background(), 0); err != nil {
 		fmt.Println(err)
 	}
 }

@@ -205,7 +205,7 @@ func TestNegativeStacksAreLeftOut(t *testing.T) {
 // zeroValues are those of the exported types, and functions that take pointers
 // or interfaces.
 var zeroValues = []any{&argspec.Arg{}, &argspec.Encoding{}, argspec.Kind(99), &argspec.Register{},
-	&container.Cgroups{}, &container.Container{}, &elfnote.File{}, &defs.Listing{}, &elfnote.Notes{},
+	&container.Cgroups{}, &container.Container{}, &elfnote.File{}, &defs.Listing{},
 	&elfnote.Pattern{}, &defs.FileProbe{}, &elfnote.Site{},
 	proc.FS(""), &proc.Process{}, &proc.ProcessFile{},
 	&trace.ExponentialBuckets{}, &trace.ExponentialHistogram{},

@@ -348,8 +348,8 @@ func (a *Attachment) attachHelpers(w *work) error {
 	if err == nil {
 		defer sel.Close()
 	}
-	if err == nil && sel.Len() > maxHelpers {
-		err = fmt.Errorf("%s: %d sites are more than %d", helpers[0], sel.Len(), maxHelpers)
+	if err == nil && len(sel.Sites()) > maxHelpers {
+		err = fmt.Errorf("%s: %d sites are more than %d", helpers[0], len(sel.Sites()), maxHelpers)
 	}
 	if err == nil {
 		idle := &bpfgen.Program{Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}}
@@ -383,7 +383,7 @@ func (a *Attachment) attachStep(w *work, step *step) error {
 			cookies = append(cookies, step.cookie(n))
 		}
 	}
-	if len(indices) == w.sel.Len() && slices.IsSorted(indices) {
+	if len(indices) == len(w.sel.Sites()) && slices.IsSorted(indices) {
 		indices = nil // all of them
 	}
 	return a.attachProgram(w.sel, &program, programName(sites), w.blocks.Table, cookies,

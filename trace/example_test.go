@@ -512,7 +512,7 @@ func ExampleWatch() {
 		log.Fatal(err)
 	}
 	defer w.Close()
-	if err := w.SyncAll(context.Background()); err != nil {
+	if err := w.Sync(context.Background(), 0); err != nil {
 		log.Fatal(err)
 	}
 	for _, a := range s.Attachments() {

@@ -265,7 +265,7 @@ func distinctArguments(t *testing.T, users, sites int) {
 	qt.Check(t, qt.IsTrue(late < testprog.InTime(2*time.Second)), qt.Commentf("after %v", late))
 	for deadline := time.Now().Add(testneeds.Patience(30 * time.Second)); len(s.Attachments()) <
 		min(users, 5)+1 && time.Now().Before(deadline); {
-		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	}
 	costs.Report(4, fmt.Sprintf("%d users, each with a file of %d sites with arguments of their own",
 		users, sites), "550 to 1,200 us a site; attached after 4.2 s to never",

@@ -255,7 +255,7 @@ func (m *model) action(last bool) action {
 	case n < 8:
 		return action{"Take", -1, m.take}
 	case n < 10:
-		return action{"Sync", 1, func() error { return m.watch.SyncAll(m.t.Context()) }}
+		return action{"Sync", 1, func() error { return m.watch.Sync(m.t.Context(), 0) }}
 	case n < 11:
 		return action{"look", -1, m.look}
 	case last: // what the processes do now may count or not

@@ -484,7 +484,7 @@ func TestSessionIsClosedAtAnyTime(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return errors.Join(w.SyncAll(t.Context()), w.Close())
+		return errors.Join(w.Sync(t.Context(), 0), w.Close())
 	}}
 	snapshot := action{"Snapshot", func(s *trace.Session, a *trace.Aggregation) error {
 		_, err := s.Snapshot(a)

@@ -144,7 +144,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				}, func(c *watch.Changes[*trace.Attachment]) {
 					changes = *c
 				}, "gousdt_test:three", "gousdt_test:guarded")
-				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 				qt.Assert(t, qt.HasLen(failures(&changes), 0))
 				qt.Assert(t, qt.HasLen(changes.Attached, 1))
 				qt.Assert(t, qt.Equals(changes.Attached[0].Path(), process.path))
@@ -172,7 +172,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				other.Fire("three", 1)
 				other.Kill()
 				same.Kill()
-				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 				qt.Assert(t, qt.HasLen(changes.Detached, want-1))
 				for _, a := range changes.Detached {
 					qt.Assert(t, qt.IsNil(a.Close()))
@@ -187,7 +187,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				qt.Assert(t, qt.HasLen(s.Attachments(), 0))
 				qt.Assert(t, qt.HasLen(changes.Detached, 1))
 				qt.Assert(t, qt.HasLen(s.Attachments(), 0))
-				qt.Assert(t, qt.ErrorIs(w.SyncAll(t.Context()), os.ErrClosed))
+				qt.Assert(t, qt.ErrorIs(w.Sync(t.Context(), 0), os.ErrClosed))
 				qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
 				process.Fire("three", 1)
 				silent(t, s)
@@ -235,7 +235,7 @@ func TestWatchLeavesAFileAttachedBetweenItsProcesses(t *testing.T) {
 	first := await(t, c.attached)
 	for range 2 {
 		process.Kill()
-		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 		qt.Assert(t, qt.HasLen(s.Attachments(), 1))
 
 		process = process.again(t)
@@ -244,7 +244,7 @@ func TestWatchLeavesAFileAttachedBetweenItsProcesses(t *testing.T) {
 		qt.Assert(t, qt.Equals(s.Attachments()[0], first))
 	}
 	process.Kill()
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	qt.Assert(t, qt.HasLen(c.detached, 0))
 	qt.Assert(t, qt.IsNil(w.Close()))
 	qt.Assert(t, qt.Equals(await(t, c.detached), first))
@@ -281,7 +281,7 @@ func TestWatchGoesOnWhereAFileCannotBeAttached(t *testing.T) {
 			w := watchProbes(t, s, &watch.Options{
 				Filter: only(spoiled.path, fit.path), PerProcess: perProcess,
 			}, func(c *watch.Changes[*trace.Attachment]) { changes = *c }, "gousdt_test:three")
-			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+			qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 			qt.Assert(t, qt.HasLen(changes.Attached, 1))
 			qt.Assert(t, qt.HasLen(changes.Errors, 1))
 			var failed *watch.Error
@@ -347,7 +347,7 @@ func TestWatchStop(t *testing.T) {
 	process := start(t, "target-pie")
 	w := watchProbes(t, s, &watch.Options{Filter: only(process.path), PerProcess: true}, nil,
 		"gousdt_test:three")
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	w.Stop()
 	other := process.again(t)
 	qt.Assert(t, qt.ErrorIs(w.Sync(t.Context(), other.PID), os.ErrClosed))
@@ -356,7 +356,7 @@ func TestWatchStop(t *testing.T) {
 	cancel()
 	second := watchProbes(t, s, nil, nil, "gousdt_test:three")
 	qt.Assert(t, qt.ErrorIs(second.Run(ended, time.Hour), context.Canceled))
-	qt.Assert(t, qt.ErrorIs(second.SyncAll(ended), context.Canceled))
+	qt.Assert(t, qt.ErrorIs(second.Sync(ended, 0), context.Canceled))
 	qt.Assert(t, qt.ErrorIs(second.Sync(ended, os.Getpid()), context.Canceled))
 	other.Fire("three", 1)
 	process.fires(t, s)
@@ -380,7 +380,7 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 				}, &watch.Options{
 					Filter: only(one.path, other.path), PerProcess: perProcess,
 				}, nil, "gousdt_test:three")
-				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 				qt.Assert(t, qt.Equals(asked, len(s.Attachments())))
 				for _, process := range []*traced{one, same, other} {
 					want := numbers[process.path]
@@ -429,7 +429,7 @@ func TestWatchOfSessionsFeedsEachWithItsProbes(t *testing.T) {
 					&watch.Options{Filter: filter, PerProcess: perProcess}, c.tell(t),
 					map[string]*trace.Session{"three": three, "none": none,
 						"there_is_no_such": absent})
-				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 				qt.Check(t, qt.Equals(filtered, 1)) // by one scan for all
 				qt.Assert(t, qt.HasLen(c.attached, 2))
 				one, other := (<-c.attached).Session(), (<-c.attached).Session()
@@ -475,7 +475,7 @@ func TestWatchOfSessionsGoesOnWhereOneCannotBeAttached(t *testing.T) {
 		Filter: only(process.path),
 	}, func(c *watch.Changes[*trace.Attachment]) { changes = *c },
 		map[string]*trace.Session{"three": three, "none": none})
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	qt.Assert(t, qt.HasLen(changes.Attached, 1))
 	qt.Assert(t, qt.HasLen(changes.Errors, 1))
 	qt.Check(t, qt.ErrorMatches(changes.Errors[0], "none: attaching to .*/target-pie .*"))
@@ -493,7 +493,7 @@ func TestWatchOfSessionsEndsWithTheFirst(t *testing.T) {
 			process := start(t, "target-pie")
 			sessions := map[string]*trace.Session{"three": three, "none": none}
 			w := watchTogether(t, &watch.Options{Filter: only(process.path)}, nil, sessions)
-			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+			qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 			qt.Assert(t, qt.IsNil(end(none)))
 			qt.Check(t, qt.ErrorIs(w.Sync(t.Context(), process.PID), os.ErrClosed))
 			_, err := watch.New(nil, nil, three.Part(), none.Part())
@@ -501,7 +501,7 @@ func TestWatchOfSessionsEndsWithTheFirst(t *testing.T) {
 			// The other session can be used, and be ended, as before.
 			again := watchProbes(t, three, &watch.Options{Filter: only(process.path)}, nil,
 				"gousdt_test:three")
-			qt.Check(t, qt.IsNil(again.SyncAll(t.Context())))
+			qt.Check(t, qt.IsNil(again.Sync(t.Context(), 0)))
 			qt.Check(t, qt.IsNil(w.Close()))
 			qt.Check(t, qt.HasLen(three.Attachments(), 1))
 		})
@@ -559,7 +559,7 @@ func TestWatchTriesAgainWhatTheSystemRefused(t *testing.T) {
 			}
 			w := watchFor(t, s, optionsFor, opts, changed, "gousdt_test:three")
 			for range 3 {
-				_ = w.SyncAll(t.Context()) // it may lack descriptors, too
+				_ = w.Sync(t.Context(), 0) // it may lack descriptors, too
 				restore()
 			}
 			qt.Assert(t, qt.Equals(tries, 3))
@@ -567,10 +567,10 @@ func TestWatchTriesAgainWhatTheSystemRefused(t *testing.T) {
 			qt.Assert(t, qt.ErrorIs(failed[0], syscall.EMFILE))
 			qt.Assert(t, qt.HasLen(attached, 0))
 
-			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+			qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 			qt.Assert(t, qt.HasLen(attached, 1))
 			process.fires(t, s)
-			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+			qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 			qt.Assert(t, qt.Equals(tries, 4))
 			qt.Assert(t, qt.HasLen(failed, 1))
 		})
@@ -598,12 +598,12 @@ func TestWatchLingeringFilesMakeRoom(t *testing.T) {
 		return usdt.AttachOptions{}
 	}
 	w := watchFor(t, s, optionsFor, opts, changed, "gousdt_test:three")
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	first := await(t, c.attached)
 	lacking = true
 	process.Kill()
 	other := startFile(t, another)
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	qt.Assert(t, qt.Equals(await(t, c.detached), first))
 	qt.Assert(t, qt.Equals(await(t, c.attached).Path(), another))
 	other.fires(t, s)
@@ -622,7 +622,7 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 		failed += len(failures(changes))
 	}, "gousdt_test:none")
 	for range 3 {
-		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	}
 	qt.Assert(t, qt.Equals(tries, 1))
 	qt.Assert(t, qt.Equals(failed, 1))

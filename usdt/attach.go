@@ -110,7 +110,7 @@ func (m *Manager) attach(
 	if opts == nil {
 		opts = &AttachOptions{}
 	}
-	cookies := make([]uint64, sel.Len()) // that the kernel hands to the program
+	cookies := make([]uint64, len(sel.sites)) // that the kernel hands to the program
 	for i := range cookies {
 		cookies[i] = opts.Cookie
 		if opts.SiteCookie != nil {
@@ -183,7 +183,7 @@ func (s *Selection) encode(layout *sitespec.Layout, cookies []uint64) (specs []s
 		list   *argspec.Arg
 		cookie uint64
 	}
-	which = make([]int, s.Len())
+	which = make([]int, len(s.sites))
 	known := make(map[key]int)
 	spec := make([]byte, layout.Size)
 	for i := range s.sites {

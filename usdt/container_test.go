@@ -66,7 +66,7 @@ func TestWatchTellsContainersWithEqualPathsApart(t *testing.T) {
 		}, watching(t, c.Collect, "gousdt_test:three")...)
 		qt.Assert(t, qt.IsNil(err))
 		defer w.Close()
-		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 		qt.Assert(t, qt.HasLen(attached, 2)) // one for each file
 		for _, a := range attached {
 			qt.Check(t, qt.Equals(a.Path, "/bin/target"))
@@ -80,7 +80,7 @@ func TestWatchTellsContainersWithEqualPathsApart(t *testing.T) {
 			c.silent(t)
 		}
 		one.Kill()
-		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 		qt.Assert(t, qt.HasLen(w.Attachments(), 1))
 		two.Fire("three", 1)
 		qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), two.PID))

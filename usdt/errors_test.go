@@ -200,7 +200,7 @@ func TestAttachWhereAnotherTracerHasAnotherSemaphore(t *testing.T) {
 		held := testprog.HoldSite(t, path, second.Offset)
 		check := func(sel *usdt.Selection) {
 			t.Helper()
-			qt.Assert(t, qt.Equals(sel.Len(), 2))
+			qt.Assert(t, qt.Equals(len(sel.Sites()), 2))
 			skipped, count := sel.Skipped()
 			qt.Assert(t, qt.Equals(count, 1))
 			qt.Assert(t, qt.HasLen(skipped, 1))
@@ -425,7 +425,7 @@ func TestWatchLimits(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		defer w.Close()
 		testneeds.Await(t, 20*time.Second, "one is attached, the other over the limit", func() bool {
-			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+			qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 			return len(w.Attachments()) == 1 && w.Stats().OverLimit == 1
 		})
 		var full *usdt.LimitError
@@ -436,7 +436,7 @@ func TestWatchLimits(t *testing.T) {
 		stats := w.Stats()
 		qt.Assert(t,
 			qt.Equals([3]int{stats.Sites, stats.OverLimit, stats.Waiting}, [3]int{2, 1, 0}))
-		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 		qt.Assert(t, qt.HasLen(failed(), 1)) // it is not reported again
 
 		for _, process := range processes {
@@ -444,7 +444,7 @@ func TestWatchLimits(t *testing.T) {
 				process.Kill()
 			}
 		}
-		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 		testneeds.Await(t, 20*time.Second, "nothing is over the limit",
 			func() bool { return w.Stats().OverLimit == 0 && len(w.Attachments()) == 1 })
 	})
@@ -464,8 +464,8 @@ func TestWatchRefusesFilesWithTooManySites(t *testing.T) {
 		watching(t, c.Collect, "gousdt_test:many")...)
 	qt.Assert(t, qt.IsNil(err))
 	defer w.Close()
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	qt.Assert(t, qt.HasLen(failed, 1))
 	qt.Assert(t,
 		qt.ErrorMatches(failed[0],

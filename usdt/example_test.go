@@ -222,7 +222,7 @@ func ExampleNotFoundError() {
 		fmt.Println(err)
 	default:
 		defer sel.Close()
-		fmt.Println(sel.Len(), "sites can be attached")
+		fmt.Println(len(sel.Sites()), "sites can be attached")
 	}
 }
 

@@ -108,15 +108,15 @@ func TestFaultsWhileWatching(t *testing.T) {
 				return err
 			}
 			defer func() { err = errors.Join(err, w.Close()) }()
-			err = errors.Join(err, w.SyncAll(t.Context()))
+			err = errors.Join(err, w.Sync(t.Context(), 0))
 			if len(w.Attachments()) == 0 {
 				qt.Check(t, qt.IsNotNil(err), qt.Commentf("nothing attached, and no error"))
-				qt.Check(t, qt.IsNil(w.SyncAll(t.Context())))
+				qt.Check(t, qt.IsNil(w.Sync(t.Context(), 0)))
 			}
 			// Only what a busy machine has set aside takes more than two scans.
 			if len(w.Attachments()) == 0 && errors.Is(err, proc.ErrBlocked) {
 				testneeds.Await(t, 20*time.Second, "it is attached", func() bool {
-					qt.Check(t, qt.IsNil(w.SyncAll(t.Context())))
+					qt.Check(t, qt.IsNil(w.Sync(t.Context(), 0)))
 					return len(w.Attachments()) > 0
 				})
 			}

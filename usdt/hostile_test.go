@@ -277,7 +277,7 @@ func starveByDescriptors(t *testing.T, mode usdt.Mode) {
 		if time.Now().After(deadline) {
 			t.Fatalf("no file is refused: %+v", b.Stats())
 		}
-		qt.Assert(t, qt.IsNil(b.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(b.Sync(t.Context(), 0)))
 	}
 	for _, err := range b.said() {
 		qt.Check(t, qt.ErrorMatches(err, `(?s).*/user[01]/file.*`))
@@ -357,7 +357,7 @@ func TestHostileUserWithLongNamesAndManyErrors(t *testing.T) {
 	b := besiege(t, c, dir, watch.Limits{})
 	b.attachInnocent()
 	for range 3 {
-		qt.Assert(t, qt.IsNil(b.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(b.Sync(t.Context(), 0)))
 	}
 	const maxSaid = 64 << 10
 	said := 0
@@ -576,7 +576,7 @@ func TestHostileUserThatTakesAllSpecs(t *testing.T) {
 		copyFile(t, innocent, testprog.Path(t, "target-static"))
 		self, err := os.Executable()
 		qt.Assert(t, qt.IsNil(err))
-		var mu sync.Mutex // detaching goes on after SyncAll, and is reported
+		var mu sync.Mutex // detaching goes on after Sync, and is reported
 		var told []string
 		w, err := c.Watch(&watch.Options{
 			Filter: only(self, innocent),
@@ -594,13 +594,13 @@ func TestHostileUserThatTakesAllSpecs(t *testing.T) {
 			defer mu.Unlock()
 			return strings.Join(told, "\n")
 		}
-		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 		qt.Assert(t, qt.HasLen(w.Attachments(), files), qt.Commentf("%v", allTold()))
 		inUse, _ := c.SpecsInUse()
 		qt.Assert(t, qt.Equals(inUse, specs))
 
 		process := testprog.Start(t, innocent)
-		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 		process.Fire("twelve", 1)
 		qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 		qt.Assert(t,

@@ -53,21 +53,6 @@ type Link struct {
 // It is closed: it describes the sites, but cannot be attached.
 func (l *Link) Selection() *Selection { return l.sel }
 
-// String returns the file, the process, the number of sites and the mode, as in
-// "/usr/bin/python3 in process 7: 3 sites, multi+cookie". Paths are arbitrary
-// bytes: escape them before they reach a terminal.
-func (l *Link) String() string {
-	sel := cmp.Or(l.sel, &Selection{}) // of a zero Link
-	where, plural := sel.Name(), "s"
-	if sel.pid != 0 {
-		where = fmt.Sprintf("%s in process %d", where, sel.pid)
-	}
-	if sel.Len() == 1 {
-		plural = ""
-	}
-	return fmt.Sprintf("%s: %d site%s, %s", where, sel.Len(), plural, l.mode)
-}
-
 // PerfEvents returns the number of perf events that the program is attached by,
 // 0 in [ModeMulti]. The kernel takes about 0.1 s to close each, one after the
 // other.
@@ -87,7 +72,8 @@ func (l *Link) PerfEvents() int {
 // events, which are not pinned.
 func (l *Link) Links() ([]link.Link, error) {
 	if l.mode != ModeMulti {
-		return nil, fmt.Errorf("%s: perf events have no link to pin: %w", l, errors.ErrUnsupported)
+		return nil, fmt.Errorf("%s: perf events have no link to pin: %w", cmp.Or(l.sel, &Selection{}).Name(),
+			errors.ErrUnsupported)
 	}
 	var links []link.Link
 	for _, c := range l.kernel {
@@ -216,8 +202,8 @@ func (s *Selection) AttachRaw(prog *ebpf.Program, cookies []uint64, sites ...int
 			s.sites = append(s.sites, all[i])
 		}
 	}
-	if cookies != nil && len(cookies) != s.Len() {
-		return nil, fmt.Errorf("%d cookies for %d sites", len(cookies), s.Len())
+	if cookies != nil && len(cookies) != len(s.sites) {
+		return nil, fmt.Errorf("%d cookies for %d sites", len(cookies), len(s.sites))
 	}
 	kernel, err := askKernel()
 	if err != nil {
@@ -249,7 +235,7 @@ func (s *Selection) attach(
 	if file.closed {
 		return nil, sys.ClosedError("selection")
 	}
-	if s.Len() == 0 {
+	if len(s.sites) == 0 {
 		return nil, fmt.Errorf("%s: there is no site to attach to in the selection", s.opened.name)
 	}
 	if err := sys.CheckTracee(s.pid); err != nil {
@@ -403,8 +389,8 @@ func (l *Link) attachMulti(executable *link.Executable, cookies []uint64) error 
 				Hint:    "attach in another mode, or without PID"})
 		}
 	}
-	for from := 0; from < s.Len(); from += maxMultiSites {
-		to := min(from+maxMultiSites, s.Len())
+	for from := 0; from < len(s.sites); from += maxMultiSites {
+		to := min(from+maxMultiSites, len(s.sites))
 		lnk, err := s.multiLink(executable, l.program, cookies, from, to)
 		if err != nil {
 			return l.explain(err)
@@ -447,7 +433,7 @@ func (l *Link) attachPerfEvents(
 	if err := s.checkPerfEvents(len(groups)); err != nil {
 		return err
 	}
-	programs := make([]*ebpf.Program, s.Len()) // of each site
+	programs := make([]*ebpf.Program, len(s.sites)) // of each site
 	for _, sites := range groups {
 		prog := l.program
 		if dispatch != nil {
@@ -533,7 +519,7 @@ func (s *Selection) groups(cookies, ids []uint64) (groups [][]int) {
 		low, number uint64
 		nth         int // of those at the same place
 	}
-	sites, known, taken := make(map[place]int, s.Len()), make(map[key]int), make(map[uint64]int)
+	sites, known, taken := make(map[place]int, len(s.sites)), make(map[key]int), make(map[uint64]int)
 	for i := range s.sites {
 		at, low := place{offset: s.sites[i].uprobeOffset()}, uint64(0)
 		switch {
@@ -688,7 +674,7 @@ func (s *Selection) findRefused() (refused map[int]error, err error) {
 	var find func(from, to int) error
 	find = func(from, to int) error {
 		if trials++; trials > maxTrials {
-			return fmt.Errorf("the kernel refuses too many of %d sites", s.Len())
+			return fmt.Errorf("the kernel refuses too many of %d sites", len(s.sites))
 		}
 		lnk, err := attach(from, to)
 		switch {
@@ -709,7 +695,7 @@ func (s *Selection) findRefused() (refused map[int]error, err error) {
 			return nil
 		}
 	}
-	return refused, find(0, s.Len())
+	return refused, find(0, len(s.sites))
 }
 
 // A refusedError says that the kernel refuses sites.
@@ -759,7 +745,7 @@ func (s *Selection) refusal(find func(*Selection) (map[int]error, error)) error 
 // target is a Selection.
 func (s *Selection) WithoutRefused(err error) (rest *Selection, ok bool) {
 	var refused *refusedError
-	if !errors.As(err, &refused) || refused.rest.Len() == 0 {
+	if !errors.As(err, &refused) || len(refused.rest.sites) == 0 {
 		return nil, false
 	}
 	return refused.rest, true

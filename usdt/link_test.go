@@ -495,7 +495,7 @@ int main(void)
 			mu.Unlock()
 			in.Close() // it ends before it is detached, and so no uprobe leaks
 			_ = run.Wait()
-			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+			qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 		}
 	})
 }

@@ -338,7 +338,7 @@ func TestObjectsForLibbpfWithManySites(t *testing.T) {
 				target.PID = 0
 			}
 			lnk := c.attach(t, c.Collect3, target, "many", nil)
-			qt.Assert(t, qt.Equals(lnk.Selection().Len(), 400))
+			qt.Assert(t, qt.Equals(len(lnk.Selection().Sites()), 400))
 			used, capacity := c.SpecsInUse()
 			qt.Check(t, qt.Equals(used, 1))
 			qt.Check(t, qt.Equals(capacity, 256))

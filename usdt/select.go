@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 
 	"github.com/gousdt/gousdt/argspec"
@@ -106,7 +105,7 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 	}
 
 	switch {
-	case s.Len() > 0:
+	case len(s.sites) > 0:
 	case len(s.skipped) > 0:
 		return s.skipped[0]
 	case !usable && firstMalformed != nil:
@@ -163,7 +162,7 @@ func (s *Selection) check() error {
 		}
 	}
 	if s.semaphores { // the kernel takes only one for an instruction
-		semaphores := make(map[uint64]uint64, s.Len())
+		semaphores := make(map[uint64]uint64, len(s.sites))
 		for i := range s.sites {
 			site := &s.sites[i]
 			switch first, twice := semaphores[site.uprobeOffset()]; {
@@ -185,7 +184,7 @@ func (s *Selection) check() error {
 			s.sites = append(s.sites, site)
 		}
 	}
-	if s.Len() == 0 {
+	if len(s.sites) == 0 {
 		return s.skipped[0]
 	}
 	return nil
@@ -222,12 +221,9 @@ type Selection struct {
 	watched      bool // it may become one for each process
 }
 
-// Len returns the number of sites.
-func (s *Selection) Len() int { return len(s.sites) }
-
-// Sites iterates over the sites, in the order of the file's notes. Each has an
-// index from 0, which [Selection.AttachRaw] takes.
-func (s *Selection) Sites() iter.Seq2[int, Site] { return slices.All(s.sites) }
+// Sites returns the sites, in the order of the file's notes. The caller must not
+// change the slice. [Selection.AttachRaw] takes its indices.
+func (s *Selection) Sites() []Site { return s.sites }
 
 // Skipped returns the sites of the selected probes that cannot be attached, and
 // their number. At most 1,024 are listed. They are not among Sites. A site
@@ -322,12 +318,12 @@ func (s *Selection) selectAgain(target *Target, patterns []elfnote.Pattern) (*Se
 	}
 	if target.MaxSites > 0 {
 		part.maxSites = target.MaxSites
-		if part.Len() > target.MaxSites {
-			return nil, s.tooMany("sites", target.MaxSites, part.Len())
+		if len(part.sites) > target.MaxSites {
+			return nil, s.tooMany("sites", target.MaxSites, len(part.sites))
 		}
 	}
 	switch {
-	case part.Len() > 0 || len(patterns) == 0:
+	case len(part.sites) > 0 || len(patterns) == 0:
 		return part, nil
 	case len(part.skipped) > 0:
 		return nil, part.skipped[0]

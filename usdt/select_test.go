@@ -48,7 +48,7 @@ func TestSelectOfAProcessFile(t *testing.T) {
 	sel, err := usdt.Select(usdt.Target{ELF: pair.ELF()},
 		elfnote.Exact("gousdt_test", "three"))
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.IsTrue(all.Len() > sel.Len()))
+	qt.Check(t, qt.IsTrue(len(all.Sites()) > len(sel.Sites())))
 	qt.Check(t, qt.Equals(sitesOf(sel)[0].Name, "three"))
 	qt.Check(t, qt.Equals(sel.PID(), 0))
 	lnk, err := c.Attach(c.Collect, usdt.Target{Selection: sel}, nil)
@@ -86,12 +86,12 @@ func TestSelectAmongTheSitesOfASelection(t *testing.T) {
 	one, err := usdt.Select(usdt.Target{Selection: all}, patterns(t, "*:three")...)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(sitesOf(one)[0].Name, "three"))
-	qt.Check(t, qt.Equals(one.Len(), 1))
+	qt.Check(t, qt.Equals(len(one.Sites()), 1))
 	_, skipped := one.Skipped()
 	qt.Check(t, qt.Equals(skipped, 0))
 	again, err := usdt.Select(usdt.Target{Selection: all})
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(again.Len(), all.Len()))
+	qt.Check(t, qt.Equals(len(again.Sites()), len(all.Sites())))
 	_, skipped = again.Skipped()
 	qt.Check(t, qt.Equals(skipped, 1))
 
@@ -153,7 +153,7 @@ func TestSelectTakesManySites(t *testing.T) {
 	sel, err := usdt.Select(usdt.Target{Path: path})
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
-	qt.Check(t, qt.Equals(sel.Len(), sites))
+	qt.Check(t, qt.Equals(len(sel.Sites()), sites))
 }
 
 func TestSelectionListsTheFirstSkippedSites(t *testing.T) {
@@ -167,7 +167,7 @@ func TestSelectionListsTheFirstSkippedSites(t *testing.T) {
 	sel, err := usdt.Select(usdt.Target{Path: path})
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
-	qt.Check(t, qt.Equals(sel.Len(), 1))
+	qt.Check(t, qt.Equals(len(sel.Sites()), 1))
 	qt.Check(t, qt.Equals(sitesOf(sel)[0].Name, "fit"))
 	skipped, count := sel.Skipped()
 	qt.Check(t, qt.HasLen(skipped, 1024))
@@ -196,7 +196,7 @@ func TestSelectionListsTheFirstMalformedNotes(t *testing.T) {
 	sel, err := usdt.Select(usdt.Target{Path: path}, elfnote.Exact("p", "n"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
-	qt.Check(t, qt.Equals(sel.Len(), 1))
+	qt.Check(t, qt.Equals(len(sel.Sites()), 1))
 	skipped, count := sel.Skipped()
 	qt.Check(t, qt.HasLen(skipped, 16+1))
 	qt.Check(t, qt.Equals(count, 40+1))
@@ -426,13 +426,13 @@ func TestSelectWithoutPatternsFindsAllProbes(t *testing.T) {
 	sel, err = usdt.Select(usdt.Target{Path: testprog.Path(t, "demo")})
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
-	qt.Assert(t, qt.IsTrue(sel.Len() > 0))
+	qt.Assert(t, qt.IsTrue(len(sel.Sites()) > 0))
 }
 
 func TestAttachSkipsSitesThatCannotBeAttached(t *testing.T) {
 	check := func(t *testing.T, c *collector, lnk *usdt.Link, process *testprog.Process) {
 		t.Helper()
-		qt.Assert(t, qt.Equals(lnk.Selection().Len(), 1))
+		qt.Assert(t, qt.Equals(len(lnk.Selection().Sites()), 1))
 		qt.Assert(t, qt.Equals(sitesOf(lnk.Selection())[0].Name, "three"))
 		skipped, count := lnk.Selection().Skipped()
 		qt.Assert(t, qt.Equals(count, 1))
@@ -472,7 +472,7 @@ func TestSelectSkipsSitesWithoutNop(t *testing.T) {
 	sel, err := usdt.Select(usdt.Target{Path: path}, elfnote.Exact(provider, "split"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
-	qt.Assert(t, qt.Equals(sel.Len(), 1))
+	qt.Assert(t, qt.Equals(len(sel.Sites()), 1))
 	_, count := sel.Skipped()
 	qt.Assert(t, qt.Equals(count, 1))
 }
@@ -492,7 +492,7 @@ func TestSelectSkipsASharedInstructionWithAnotherSemaphore(t *testing.T) {
 	sel, err := usdt.Select(usdt.Target{Path: path}, both...)
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
-	qt.Assert(t, qt.Equals(sel.Len(), 2))
+	qt.Assert(t, qt.Equals(len(sel.Sites()), 2))
 
 	// Its note says that the second is where the first is.
 	word := func(address uint64) []byte {
@@ -511,7 +511,7 @@ func TestSelectSkipsASharedInstructionWithAnotherSemaphore(t *testing.T) {
 	clash, err := usdt.Select(usdt.Target{Path: path}, both...)
 	qt.Assert(t, qt.IsNil(err))
 	defer clash.Close()
-	qt.Assert(t, qt.Equals(clash.Len(), 1))
+	qt.Assert(t, qt.Equals(len(clash.Sites()), 1))
 	skipped, count := clash.Skipped()
 	qt.Assert(t, qt.Equals(count, 1))
 	qt.Assert(t,

@@ -105,7 +105,7 @@ func TestSoakWatchWhileProcessesComeAndGo(t *testing.T) {
 	}
 	wait.Wait()
 	stays := testprog.Start(t, program)
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	qt.Assert(t, qt.HasLen(w.Attachments(), 1))
 	qt.Assert(t, qt.Equals(w.Attachments()[0].Process.PID, stays.PID))
 	qt.Assert(t, qt.Equals(stays.Semaphore("counted"), 1))

@@ -38,7 +38,7 @@ func TestSelectByABareName(t *testing.T) {
 		t.Cleanup(func() { sel.Close() })
 		qt.Check(t, qt.Equals(sel.Name(), "/program"))
 		qt.Check(t, qt.Equals(sel.PID(), process.PID))
-		qt.Check(t, qt.Equals(sel.Len(), 1))
+		qt.Check(t, qt.Equals(len(sel.Sites()), 1))
 		info, err := elffile.OSFile(sel.File()).Stat()
 		qt.Assert(t, qt.IsNil(err))
 		want, err := os.Stat(filepath.Join(root, "program"))

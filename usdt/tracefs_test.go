@@ -77,7 +77,7 @@ func TestSitesSharePerfEvents(t *testing.T) {
 		t.Run("one probe of many sites", func(t *testing.T) {
 			c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1024})
 			lnk := c.attach(t, c.Collect3, usdt.Target{Path: path}, "many", nil)
-			sites := lnk.Selection().Len()
+			sites := len(lnk.Selection().Sites())
 			qt.Assert(t, qt.Equals(sites, 400))
 			events := testprog.SharedEvents(t)
 			qt.Check(t, qt.Equals(len(events), 1))
@@ -109,7 +109,7 @@ func TestSitesSharePerfEvents(t *testing.T) {
 			qt.Check(t, qt.DeepEquals(other.Semaphores("split"), []int{0, 0}))
 			process.Fire("split", 1)
 			other.Fire("split", 1)
-			for _, event := range c.next(t, lnk.Selection().Len()) {
+			for _, event := range c.next(t, len(lnk.Selection().Sites())) {
 				qt.Check(t, qt.Equals(int(event.Pid), process.PID))
 			}
 			child := process.Fork("split", 1)
@@ -129,10 +129,10 @@ func TestSitesSharePerfEvents(t *testing.T) {
 			qt.Check(t, qt.Equals(len(testprog.SharedEvents(t)), events))
 			process.Fire("many", 1)
 			ones := 0
-			for _, event := range c.next(t, lnk.Selection().Len()) {
+			for _, event := range c.next(t, len(lnk.Selection().Sites())) {
 				ones += int(event.Cookie)
 			}
-			qt.Check(t, qt.Equals(ones, lnk.Selection().Len()/2))
+			qt.Check(t, qt.Equals(ones, len(lnk.Selection().Sites())/2))
 			c.silent(t)
 		})
 	})
@@ -152,7 +152,7 @@ func TestSitesHavePerfEventsOfTheirOwnWithoutTracefs(t *testing.T) {
 		lnk := c.attach(t, c.Collect3, usdt.Target{Path: testprog.Path(t, "target-static")},
 			"split", nil)
 		process.Fire("split", 1)
-		c.next(t, lnk.Selection().Len())
+		c.next(t, len(lnk.Selection().Sites()))
 		c.silent(t)
 	})
 }

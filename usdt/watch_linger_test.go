@@ -53,7 +53,7 @@ func TestWatchLeavesAFileAttachedBetweenItsProcesses(t *testing.T) {
 
 		for range 2 {
 			process.Kill()
-			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+			qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 			qt.Assert(t, qt.HasLen(w.Attachments(), 1))
 
 			process = testprog.Start(t, program)
@@ -66,7 +66,7 @@ func TestWatchLeavesAFileAttachedBetweenItsProcesses(t *testing.T) {
 		qt.Assert(t, qt.HasLen(detached, 0))
 
 		process.Kill()
-		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 		qt.Assert(t, qt.IsNil(w.Close()))
 		qt.Assert(t, qt.Equals(await(t, detached), first))
 		qt.Assert(t, qt.HasLen(detached, 0))
@@ -84,7 +84,7 @@ func TestWatchDetachesAFileThatHasLingered(t *testing.T) {
 		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 		a := await(t, attached)
 		process.Kill()
-		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 		qt.Assert(t, qt.Equals(await(t, detached), a))
 		qt.Assert(t, qt.HasLen(w.Attachments(), 0))
 	}
@@ -103,7 +103,7 @@ func TestWatchMakesRoomByWhatLingers(t *testing.T) {
 	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 	first := await(t, attached)
 	process.Kill()
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	qt.Assert(t, qt.HasLen(w.Attachments(), 1))
 
 	process = testprog.Start(t, two)

@@ -99,7 +99,7 @@ func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
 				w, told := watchTold(t, c, programs, watch.Options{
 					PerProcess: perProcess, Linger: -1,
 				}, nil, both, lacking)
-				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 				qt.Assert(t, qt.HasLen(told.Errors, 0))
 				qt.Assert(t, qt.IsTrue(slices.Equal(programsOf(told.Attached),
 					[]*ebpf.Program{c.Collect3, c.Collect, c.Collect})),
@@ -107,7 +107,7 @@ func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
 				qt.Assert(t, qt.Equals(told.Attached[0].Path, both))
 				for _, a := range told.Attached {
 					names := map[*ebpf.Program]string{c.Collect3: "guarded", c.Collect: "three"}
-					qt.Assert(t, qt.Equals(a.Link.Selection().Len(), 1))
+					qt.Assert(t, qt.Equals(len(a.Link.Selection().Sites()), 1))
 					qt.Assert(t, qt.Equals(sitesOf(a.Link.Selection())[0].Name, names[a.program]))
 					unfit := map[*ebpf.Program]int{c.Collect: 1} // no_nop is of this program alone
 					_, skipped := a.Link.Selection().Skipped()
@@ -125,7 +125,7 @@ func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
 				c.fires(t, one, "guarded", testbpf.ArgsProgramCOLLECT3, 0)
 
 				two.Kill()
-				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 				qt.Assert(t, qt.HasLen(told.Detached, 1))
 				qt.Assert(t, qt.IsNil(w.Close()))
 				qt.Assert(t, qt.HasLen(told.Detached, 2),
@@ -160,7 +160,7 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 			programs[1].OptionsFor = always(usdt.AttachOptions{Cookie: 7})
 			w, told := watchTold(t, c, programs, watch.Options{PerProcess: perProcess}, nil, first,
 				second)
-			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+			qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 			qt.Assert(t, qt.HasLen(told.Errors, 0))
 			qt.Assert(t, qt.HasLen(told.Attached, 4))
 			want := map[*testprog.Process]uint64{one: numbers[first], two: numbers[second]}
@@ -260,7 +260,7 @@ func TestWatchLingersWithAllPrograms(t *testing.T) {
 		qt.Assert(t, qt.HasLen(told.Attached, 2))
 		attached := told.Attached
 		process.Kill()
-		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 
 		process = testprog.Start(t, first)
 		cookie := uint64(len(first) << 8)
@@ -269,7 +269,7 @@ func TestWatchLingersWithAllPrograms(t *testing.T) {
 		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 		qt.Assert(t, qt.IsTrue(same(w.Attachments(), attached)))
 		process.Kill()
-		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 
 		// The map is full: a lingering file makes room.
 		process = testprog.Start(t, second)
@@ -303,7 +303,7 @@ func TestWatchTriesAgainWhatAFileLacks(t *testing.T) {
 	qt.Assert(t, qt.HasLen(told.Attached, 1))
 	first := told.Attached[0]
 	process.Kill()
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 
 	manySpecs = false
 	process = testprog.Start(t, path)
@@ -326,8 +326,8 @@ func TestWatchProgramWithoutPatterns(t *testing.T) {
 	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 	qt.Assert(t, qt.HasLen(told.Errors, 0))
 	qt.Assert(t, qt.HasLen(told.Attached, 2))
-	qt.Assert(t, qt.Equals(told.Attached[0].Link.Selection().Len(), 1))
-	qt.Assert(t, qt.Equals(told.Attached[1].Link.Selection().Len(), all.Len()))
+	qt.Assert(t, qt.Equals(len(told.Attached[0].Link.Selection().Sites()), 1))
+	qt.Assert(t, qt.Equals(len(told.Attached[1].Link.Selection().Sites()), len(all.Sites())))
 }
 
 func TestWatchRefusesWithoutAProgram(t *testing.T) {

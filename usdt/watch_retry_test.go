@@ -57,7 +57,7 @@ func TestWatchAttachesWhatLackedRoomWhenThereIsSome(t *testing.T) {
 				w, attached, failed := withoutRoom(t, c,
 					watch.Options{PerProcess: perProcess, Linger: -1}, one, two)
 				first := testprog.Start(t, one)
-				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 				qt.Assert(t, qt.Equals(await(t, attached).Path, one))
 
 				found, other := testprog.Start(t, two), testprog.Start(t, two)
@@ -72,13 +72,13 @@ func TestWatchAttachesWhatLackedRoomWhenThereIsSome(t *testing.T) {
 					qt.Assert(t, qt.ErrorAs(await(t, failed), &full))
 				}
 				for range 3 {
-					qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+					qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 				}
 				qt.Assert(t, qt.HasLen(w.Attachments(), 1))
 				qt.Assert(t, qt.HasLen(failed, 0), qt.Commentf("it has been told"))
 
 				first.Kill()
-				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 				qt.Assert(t, qt.Equals(await(t, attached).Path, two),
 					qt.Commentf("without another scan"))
 				c.fires(t, other, "three", 0, 2)
@@ -97,12 +97,12 @@ func TestWatchDetachesWhatHasGoneWhereThereIsNoRoomForBoth(t *testing.T) {
 				w, attached, failed := withoutRoom(t, c,
 					watch.Options{Linger: linger}, one, two)
 				process := testprog.Start(t, one)
-				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 				qt.Assert(t, qt.Equals(await(t, attached).Path, one))
 
 				process.Kill()
 				process = testprog.Start(t, two)
-				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 				qt.Assert(t, qt.HasLen(attached, 1), qt.Commentf("within the same scan"))
 				qt.Assert(t, qt.Equals(await(t, attached).Path, two))
 				qt.Assert(t, qt.HasLen(failed, 0))
@@ -125,13 +125,13 @@ func TestWatchTriesAgainBeforeEachPass(t *testing.T) {
 	}, path)
 	process := testprog.Start(t, path)
 	for range 3 {
-		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	}
 	qt.Assert(t, qt.HasLen(failed, 1))
 	qt.Assert(t, qt.HasLen(attached, 0))
 
 	qt.Assert(t, qt.IsNil(link.Close()))
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	qt.Assert(t, qt.HasLen(attached, 1))
 	c.fires(t, process, "three", 0, 1)
 	qt.Assert(t, qt.Equals(called, 4))
@@ -159,7 +159,7 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 	}
 	*told = watch.Changes[*watchAttachment]{}
 	for range 3 {
-		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	}
 	qt.Assert(t, qt.HasLen(told.Errors, 0))
 	qt.Assert(t, qt.DeepEquals(tries, []int{1, 0}))

@@ -82,7 +82,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 					watching(t, c.Collect, "gousdt_test:three", "gousdt_test:guarded")...)
 				qt.Assert(t, qt.IsNil(err))
 				defer w.Close()
-				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 				qt.Assert(t, qt.HasLen(failures(&changes), 0))
 				qt.Assert(t, qt.HasLen(changes.Attached, 1))
 				qt.Assert(t, qt.Equals(changes.Attached[0].Path, one))
@@ -112,7 +112,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 
 				other.Kill()
 				same.Kill()
-				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 				qt.Assert(t, qt.HasLen(w.Attachments(), 1))
 				qt.Assert(t, qt.IsTrue(len(changes.Detached) > 0))
 

@@ -273,7 +273,7 @@ func (w *Watch) makeRoom(r *round) bool {
 // now takes its time, or else it might be opened again and again.
 func (w *Watch) mustWait(at target) bool {
 	if w.running.Load() == 0 || w.opts.Patient {
-		return false // the caller of SyncAll waits for all of it
+		return false // the caller of Sync waits for all of it
 	}
 	now := time.Now()
 	waits := !at.isNew && (w.budget.wait(at.owner, now) > 0 || now.After(w.until))
@@ -343,7 +343,7 @@ func (w *Watch) call(c *call) error {
 	going := w.unanswered.Begin(c.owner, deadline.Halved(patience, w.abandoned),
 		func() { c.failed = c.do() })
 	var turnOver <-chan time.Time
-	if w.running.Load() > 0 { // else the caller of SyncAll waits for all of it
+	if w.running.Load() > 0 { // else the caller of Sync waits for all of it
 		timer := time.NewTimer(turn)
 		defer timer.Stop()
 		turnOver = timer.C

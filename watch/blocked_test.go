@@ -48,7 +48,7 @@ func TestWatchGoesOnWithoutAFileThatBlocks(t *testing.T) {
 			for _, pid := range []string{"1", "2", "4"} {
 				w.write(pid+"/cgroup", "0::/hostile\n")
 			}
-			qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
+			qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 0)))
 			told := w.takeTold()
 			qt.Check(t, qt.IsTrue(slices.Contains(told, "+0 good")))
 			qt.Check(t, qt.HasLen(told, 4), qt.Commentf("%v", told))
@@ -56,7 +56,7 @@ func TestWatchGoesOnWithoutAFileThatBlocks(t *testing.T) {
 				qt.Commentf("all are of one owner"))
 
 			// No pass waits for them again.
-			qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
+			qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 0)))
 			w.tells()
 			qt.Check(t, qt.Equals(f.countUnanswered(), 2))
 
@@ -71,7 +71,7 @@ func TestWatchGoesOnWithoutAFileThatBlocks(t *testing.T) {
 			f := w.follower(Options{})
 			f.patience = 20 * time.Millisecond
 			w.start(1, "bad")
-			qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
+			qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 0)))
 			err := f.Close()
 			qt.Check(t, qt.Equals(errors.Is(err, proc.ErrBlocked), blockedPart == 0),
 				qt.Commentf("what may be attached yet is named: %v", err))
@@ -100,7 +100,7 @@ func TestWatchCloseWaitsForAttaching(t *testing.T) {
 		}
 		f := w.follower(Options{})
 		w.start(1, "slow")
-		qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 0)))
 		qt.Assert(t, qt.IsNil(f.Close()))
 		qt.Check(t, qt.HasLen(w.attached, 0))
 		qt.Check(t, qt.Equals(w.opened, 0))
@@ -118,7 +118,7 @@ func TestPatientWatchGoesOnWithNothing(t *testing.T) {
 			return nil
 		}
 		w.start(1, "slow")
-		qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 0)))
 		w.tells("+0 slow")
 		qt.Check(t, qt.Equals(f.countUnanswered(), 0))
 	})
@@ -141,7 +141,7 @@ func TestWatchAttachesTheOthersOfAFileOnceItAnswers(t *testing.T) {
 		for pid := 1; pid <= 3; pid++ {
 			w.start(pid, "a")
 		}
-		qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 0)))
 		told := w.takeTold()
 		qt.Assert(t, qt.HasLen(told, 3))
 		for _, line := range told {
@@ -171,10 +171,10 @@ func TestWatchIsPatientWithManySites(t *testing.T) {
 		f := w.follower(Options{})
 		f.patience = deadline.File
 		w.start(1, "many")
-		qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 0)))
 		w.tells("+0 many 1")
 		w.start(2, "few")
-		qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 0)))
 		qt.Check(t, qt.HasLen(f.attachments(), 1))
 		testneeds.Await(t, 10*time.Second, "it is attached late",
 			func() bool { return len(f.attachments()) == 2 })
@@ -201,7 +201,7 @@ func TestWatchTellsNothingLateWhenClosed(t *testing.T) {
 		f := w.follower(Options{})
 		f.patience = 20 * time.Millisecond
 		w.start(1, "bad")
-		qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 0)))
 		_ = f.Close()
 		w.takeTold()
 		close(unblock)
@@ -225,7 +225,7 @@ func TestWatchAttachesNothingLateThatWasWrittenTo(t *testing.T) {
 		f := w.follower(Options{})
 		f.patience = 20 * time.Millisecond
 		w.start(1, "a")
-		qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 0)))
 		w.takeTold()
 		w.overwrite("a", "q")
 		qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 1)))

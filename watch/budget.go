@@ -267,7 +267,7 @@ func (w *Watch) takeAway(of resource, owner string, more int) (began, ended bool
 	}
 	done := w.detaching(room)
 	if w.running.Load() == 0 {
-		<-done // the caller of SyncAll waits for all of it
+		<-done // the caller of Sync waits for all of it
 		return true, true
 	}
 	select {

@@ -59,9 +59,9 @@ type Part[A any] struct {
 // New attaches to the probes that match the patterns of its parts, wherever a
 // process maps a file that has such probes. The processes are scanned once for
 // all parts, and files are read once. Sites that cannot be attached are
-// skipped, see [usdt.Selection.Skipped]. A Watch begins with the first Sync,
-// SyncAll or Run. It ends with Close, and as soon as a Manager or session of
-// its parts is closed: then Run returns and Sync fails with an error that wraps
+// skipped, see [usdt.Selection.Skipped]. A Watch begins with the first Sync or
+// Run. It ends with Close, and as soon as a Manager or session of its parts is
+// closed: then Run returns and Sync fails with an error that wraps
 // [os.ErrClosed].
 //
 // The files that a scan finds are attached part by part, in the order of the
@@ -71,13 +71,13 @@ type Part[A any] struct {
 // If the maps of a Manager, or the system's limits on open files or memory,
 // leave no room, the Watch first detaches files that no process maps any more.
 // A file that still fails is tried again before each scan of all processes, by
-// SyncAll and Run, unless the file or the part is to blame. A file that lacked
+// Sync and Run, unless the file or the part is to blame. A file that lacked
 // room is also tried again as soon as the Watch has detached something. Retries
 // take no more than about 100 ms at a time: the rest is tried next time.
 //
 // changed, if not nil, gets what was attached and detached, and what went
-// wrong. One goroutine at a time calls it: one that calls Sync, SyncAll, Run or
-// Close, or one of the Watch's own when a file has lingered or something is
+// wrong. One goroutine at a time calls it: one that calls Sync, Run or Close, or
+// one of the Watch's own when a file has lingered or something is
 // tried again. It must not call these methods.
 //
 // The error wraps [os.ErrClosed] if a Manager or session is closed. Other

@@ -30,10 +30,10 @@ func ExampleNew() {
 
 	w, err := watch.New(nil, func(changes *watch.Changes[*usdt.Link]) {
 		for _, a := range changes.Attached {
-			fmt.Printf("attached to %q\n", a) // the file, and the process if it is attached alone
+			fmt.Printf("attached to %q\n", a.Selection().Name())
 		}
 		for _, a := range changes.Detached {
-			fmt.Printf("detached from %q\n", a)
+			fmt.Printf("detached from %q\n", a.Selection().Name())
 		}
 		for _, err := range changes.Errors {
 			log.Print(err)
@@ -69,7 +69,7 @@ func ExampleProgram() {
 		log.Fatal(err)
 	}
 	defer w.Close()
-	if err := w.SyncAll(context.Background()); err != nil { // the processes that there are now
+	if err := w.Sync(context.Background(), 0); err != nil { // the processes that there are now
 		log.Fatal(err)
 	}
 	stats := w.Stats()
@@ -98,7 +98,7 @@ func ExampleLimits() {
 		log.Fatal(err)
 	}
 	defer w.Close()
-	if err := w.SyncAll(context.Background()); err != nil {
+	if err := w.Sync(context.Background(), 0); err != nil {
 		log.Fatal(err)
 	}
 	stats := w.Stats()
@@ -130,7 +130,7 @@ func ExamplePart() {
 		log.Fatal(err)
 	}
 	defer w.Close()
-	if err := w.SyncAll(context.Background()); err != nil {
+	if err := w.Sync(context.Background(), 0); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -146,7 +146,7 @@ func ExampleWatch() {
 		Linger: time.Minute, // a program that starts once a minute stays attached
 	}, func(changes *watch.Changes[*usdt.Link]) {
 		for _, a := range changes.Attached {
-			fmt.Printf("attached to %d sites of %q\n", a.Selection().Len(), a.Selection().Name())
+			fmt.Printf("attached to %d sites of %q\n", len(a.Selection().Sites()), a.Selection().Name())
 		}
 		for _, err := range changes.Errors {
 			log.Printf("%q", err) // paths are arbitrary bytes
@@ -174,7 +174,7 @@ func ExampleOptions() {
 		log.Fatal(err)
 	}
 	defer w.Close()
-	if err := w.SyncAll(context.Background()); err != nil {
+	if err := w.Sync(context.Background(), 0); err != nil {
 		log.Print(err)
 	}
 	fmt.Println(w.Stats().Sites, "sites are attached")

@@ -22,7 +22,7 @@ import (
 
 func pass(t *testing.T, f *Watch) {
 	t.Helper()
-	qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 0)))
 }
 
 func TestWatch(t *testing.T) {
@@ -301,7 +301,7 @@ func TestWatchStop(t *testing.T) {
 	pass(t, f)
 	f.Stop()
 	w.start(2, "a")
-	qt.Check(t, qt.ErrorIs(f.SyncAll(t.Context()), os.ErrClosed))
+	qt.Check(t, qt.ErrorIs(f.Sync(t.Context(), 0), os.ErrClosed))
 	qt.Check(t, qt.ErrorIs(f.Sync(t.Context(), 2), os.ErrClosed))
 	qt.Check(t, qt.ErrorIs(f.Run(t.Context(), time.Hour), os.ErrClosed))
 	qt.Check(t, qt.HasLen(f.attachments(), 1))
@@ -334,7 +334,7 @@ func TestWatchClose(t *testing.T) {
 	qt.Check(t, qt.ErrorIs(<-ran, os.ErrClosed))
 	qt.Check(t, qt.HasLen(f.attachments(), 0))
 	qt.Check(t, qt.HasLen(w.attached, 0))
-	qt.Check(t, qt.ErrorIs(f.SyncAll(t.Context()), os.ErrClosed))
+	qt.Check(t, qt.ErrorIs(f.Sync(t.Context(), 0), os.ErrClosed))
 	qt.Check(t, qt.IsNil(f.Close()))
 }
 

@@ -156,7 +156,7 @@ func followAtRandom(t *testing.T, steps int, seed uint64) {
 			running.Go(func() { _ = f.Sync(ctx, pid) })
 		case 6:
 			log = append(log, "sync all")
-			running.Go(func() { _ = f.SyncAll(ctx) })
+			running.Go(func() { _ = f.Sync(ctx, 0) })
 		case 7:
 			if choose(4) == 0 {
 				log = append(log, "run")
@@ -194,7 +194,7 @@ func followAtRandom(t *testing.T, steps int, seed uint64) {
 	}
 	has := make(map[string]bool)
 	is := func() bool {
-		_ = f.SyncAll(ctx) // what is not there any more is reported
+		_ = f.Sync(ctx, 0) // what is not there any more is reported
 		f.following.Lock()
 		defer f.following.Unlock()
 		w.mu.Lock()

@@ -173,7 +173,7 @@ func TestWatchDoesNotForgetAPartThatFailsWithItsFile(t *testing.T) {
 		}
 		f := w.follower(Options{})
 		w.start(1, "a")
-		qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 0)))
 		for at, failed := range maps.Clone(f.failed) {
 			f.failed[spot{at.location, wholeFile}] = &failure{when: later, turn: failed.turn - 1}
 			failed.next = time.Now()

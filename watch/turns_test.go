@@ -40,7 +40,7 @@ func TestWatchHasOthersTheirTurnWithinALargeFile(t *testing.T) {
 		}
 		bubble(name, func(t *testing.T, w *world, f *Watch) {
 			began := time.Now()
-			qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
+			qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 0)))
 			qt.Check(t, qt.IsTrue(time.Since(began) <= 2*turn))
 			told := w.takeTold()
 			qt.Check(t, qt.IsTrue(slices.Contains(told, "+0 small")))
@@ -50,7 +50,7 @@ func TestWatchHasOthersTheirTurnWithinALargeFile(t *testing.T) {
 			time.Sleep(time.Second)
 			w.startOf(1003, 4, "late")
 			began = time.Now()
-			qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
+			qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 0)))
 			qt.Check(t, qt.Equals(time.Since(began), 0))
 			told = append(told, w.takeTold()...)
 			qt.Check(t, qt.IsTrue(slices.Contains(told, "+0 late")))
@@ -62,7 +62,7 @@ func TestWatchHasOthersTheirTurnWithinALargeFile(t *testing.T) {
 			qt.Check(t, qt.HasLen(append(told, w.takeTold()...), 5))
 		})
 		bubble(name+" and closing", func(t *testing.T, w *world, f *Watch) {
-			qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
+			qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 0)))
 			qt.Assert(t, qt.IsNil(f.Close())) // waits for calls that go on
 			qt.Check(t, qt.HasLen(w.attached, 0))
 			qt.Check(t, qt.Equals(w.opened, 0))
@@ -70,7 +70,7 @@ func TestWatchHasOthersTheirTurnWithinALargeFile(t *testing.T) {
 		})
 		bubble(name+" and then blocking", func(t *testing.T, w *world, f *Watch) {
 			f.patience = time.Second / 2
-			qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
+			qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 0)))
 			w.takeTold()
 			time.Sleep(time.Second + mostPatience*f.patience)
 			synctest.Wait()
@@ -81,7 +81,7 @@ func TestWatchHasOthersTheirTurnWithinALargeFile(t *testing.T) {
 			qt.Check(t, qt.IsTrue(f.countUnanswered() > 0))
 			f.following.Unlock()
 			time.Sleep(30 * time.Second)
-			qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
+			qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 0)))
 			time.Sleep(30 * time.Second)
 			synctest.Wait()
 			qt.Check(t, qt.HasLen(f.attachments(), 4))
@@ -121,7 +121,7 @@ func TestWatchClosesWhatWaits(t *testing.T) {
 				}
 				w.startOf(1000, 1, files[:10]...)
 				w.startOf(1001, 2, files[10:]...)
-				qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
+				qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 0)))
 				time.Sleep(20 * time.Minute)
 				synctest.Wait()
 				qt.Check(t, qt.HasLen(f.attachments(), 40))
@@ -144,9 +144,9 @@ func TestWatchKeepsRoomForACallThatGoesOn(t *testing.T) {
 		f := w.follower(Options{Limits: Limits{Sites: 12}})
 		f.running.Add(1)
 		w.startOf(1000, 1, "large")
-		qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 0)))
 		w.startOf(1001, 2, "other")
-		qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 0)))
 		w.tells("!0 other 2: there is room for 12 sites, 10 are in use, and 5 more are needed: " +
 			"set Limits.Sites to 15 or more")
 		time.Sleep(2 * time.Second)

@@ -233,22 +233,15 @@ func (w *Watch) Run(ctx context.Context, interval time.Duration) error {
 // [proc.ErrBlocked] if the process is set aside, and [os.ErrClosed] after
 // Close. It is the context's error if that ends before the scan. Errors of
 // attaching are in [Changes].
+//
+// With PID 0 it scans all processes, each as thoroughly as package proc says.
+// Other errors are then those of listing the processes: those of single
+// processes are in Changes.
 func (w *Watch) Sync(ctx context.Context, pid int) error {
 	if w.watcher == nil {
 		return errNoWatch
 	}
 	return w.watcher.Sync(ctx, pid)
-}
-
-// SyncAll scans all processes, each as thoroughly as package proc says. The
-// error is that of listing the processes, [os.ErrClosed] after Close, or the
-// context's if that ends before all have been scanned. Errors of single
-// processes, and of attaching, are in [Changes].
-func (w *Watch) SyncAll(ctx context.Context) error {
-	if w.watcher == nil {
-		return errNoWatch
-	}
-	return w.watcher.SyncAll(ctx)
 }
 
 // Stats returns the numbers of the watch.

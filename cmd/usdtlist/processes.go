@@ -136,7 +136,7 @@ func (s *scan) where(names []string, given int) string {
 }
 
 func (s *scan) all(watcher *procwatch.Watcher) {
-	if err := watcher.SyncAll(context.Background()); err != nil {
+	if err := watcher.Sync(context.Background(), 0); err != nil {
 		s.fail("", 0, err)
 		return
 	}

@@ -5,7 +5,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"iter"
 	"math"
 	"os"
 	"strconv"
@@ -235,7 +234,7 @@ func appendFrame(b []byte, f stack.Frame) []byte {
 // printer prints the output, as text or as JSON. The output keeps the errors of
 // writing.
 type printer interface {
-	sites(file string, sites iter.Seq2[int, usdt.Site])
+	sites(file string, sites []usdt.Site)
 	pairs(file string, pairs []defs.Pair)
 	event(*trace.Event)
 	rows(*aggregation, *trace.Snapshot)

@@ -53,7 +53,6 @@ type follower struct {
 // name functions on stacks.
 type scanner interface {
 	Sync(ctx context.Context, pid int) error
-	SyncAll(ctx context.Context) error
 	Run(ctx context.Context, interval time.Duration) error
 	Close() error
 }
@@ -150,11 +149,7 @@ func (t *tracer) startFollower(wanted func(proc.Process) bool, pid int) error {
 		context.AfterFunc(t.ctx, f.watch.Stop)
 	}
 	done := t.messages.During("scanning processes and attaching")
-	if pid != 0 {
-		err = f.Sync(t.ctx, pid)
-	} else {
-		err = f.SyncAll(t.ctx)
-	}
+	err = f.Sync(t.ctx, pid)
 	done()
 	var reported *procfs.Error // the user has seen it
 	if err != nil && !errors.As(err, &reported) && !isEnd(err) {

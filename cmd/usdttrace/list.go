@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"os/exec"
 	"slices"
 	"strings"
@@ -145,7 +144,7 @@ func (t *targets) addListed(path string, why error) bool {
 }
 
 func (t *tracer) listUnattachable(listed *listedFile) int {
-	t.printer.sites(listed.name, slices.All(listed.sites))
+	t.printer.sites(listed.name, listed.sites)
 	t.messages.WarnOf("listed only", "%v (it is only listed)", listed.why)
 	return len(listed.sites)
 }
@@ -156,7 +155,7 @@ func (t *tracer) listSites(file string, sel *usdt.Selection) int {
 	if !t.options.listPairs {
 		t.printer.sites(file, sel.Sites())
 		t.warnSkipped(sel, file)
-		return sel.Len()
+		return len(sel.Sites())
 	}
 	listing, err := defs.List(sel.File())
 	if err != nil {
@@ -383,7 +382,7 @@ func parsePair(s string) (defs.PairPattern, error) {
 
 // sites prints a line for each probe of a file, with the arguments of the first
 // site.
-func (p *textPrinter) sites(file string, sites iter.Seq2[int, usdt.Site]) {
+func (p *textPrinter) sites(file string, sites []usdt.Site) {
 	lines := [][]terminal.Cell{{left("PROBE"), right("SITES"), left("ARGUMENTS")}}
 	var names [][2]string
 	counts := make(map[[2]string]int)
@@ -446,7 +445,7 @@ func argumentType(arg *argspec.Arg) string {
 	return text
 }
 
-func (p *jsonPrinter) sites(file string, sites iter.Seq2[int, usdt.Site]) {
+func (p *jsonPrinter) sites(file string, sites []usdt.Site) {
 	for _, site := range sites {
 		j := p.begin("site")
 		j.Fields("provider", cutName(site.Provider), "name", cutName(site.Name), "file", file,

@@ -412,7 +412,7 @@ func eachPair(
 ) {
 	watcher := procwatch.NewWatcher(&procwatch.WatcherOptions{Filter: wanted}, patterns...)
 	defer watcher.Close()
-	_ = watcher.SyncAll(context.Background()) // there are none if processes cannot be listed
+	_ = watcher.Sync(context.Background(), 0) // there are none if processes cannot be listed
 	for _, pair := range watcher.ProcessFiles() {
 		do(pair)
 	}

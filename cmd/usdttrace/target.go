@@ -375,7 +375,7 @@ func (t *tracer) attachFiles() error {
 	clear(t.targets.probes) // those of find: attached adds its own
 	var files []*namedFile
 	for i, sel := range t.targets.selections {
-		done := t.messages.During("attaching to %s of %s", plural(sel.Len(), "site"), sel.Name())
+		done := t.messages.During("attaching to %s of %s", plural(len(sel.Sites()), "site"), sel.Name())
 		a, err := t.attachSelection(sel)
 		done()
 		if errors.As(err, new(*defs.PairError)) { // perhaps another file has one
@@ -559,7 +559,7 @@ func (t *tracer) lookAt(f *namedFile) {
 		return
 	}
 	t.messages.NoteOf("replaced files", "%s is another file now: also watching %s in it, from now on",
-		f.path, plural(now.sel.Len(), "site"))
+		f.path, plural(len(now.sel.Sites()), "site"))
 	attached := f.now
 	t.targets.mu.Lock()
 	t.targets.selections[f.index] = now.sel

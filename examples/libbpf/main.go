@@ -96,7 +96,7 @@ func run(
 		return err
 	}
 	for _, lnk := range links {
-		fmt.Fprintf(out, "attached to %q\n", lnk)
+		fmt.Fprintf(out, "attached to %d sites of %q\n", len(lnk.Selection().Sites()), lnk.Selection().Name())
 	}
 	<-ctx.Done()
 	return printVariables(out, collection)

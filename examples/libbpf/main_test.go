@@ -35,7 +35,7 @@ func TestObjectForLibbpfIsRun(t *testing.T) {
 	}()
 	lines := bufio.NewScanner(reader)
 	qt.Assert(t, qt.IsTrue(lines.Scan()), qt.Commentf("%v", lines.Err()))
-	qt.Assert(t, qt.Matches(lines.Text(), `attached to .*: 1 site, .*`))
+	qt.Assert(t, qt.Matches(lines.Text(), `attached to 1 sites of ".*"`))
 	process.Fire("narrow", 1)
 	stop()
 	const a, b = -0x3d, 0xc3 // the first arguments of the probe

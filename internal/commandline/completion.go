@@ -234,5 +234,5 @@ func EachFile(pid int, do func(*procwatch.ProcessFile), failed func(error),
 	if pid != 0 {
 		return watcher.Sync(context.Background(), pid)
 	}
-	return watcher.SyncAll(context.Background())
+	return watcher.Sync(context.Background(), 0)
 }

@@ -61,7 +61,7 @@ func BenchmarkWatcher(b *testing.B) {
 	started := func(b *testing.B) *Watcher {
 		w := NewWatcher(&WatcherOptions{FS: crowd.fs()}, patterns(b, "otel_memory:*")...)
 		b.Cleanup(func() { qt.Check(b, qt.IsNil(w.Close())) })
-		qt.Assert(b, qt.IsNil(w.SyncAll(b.Context())))
+		qt.Assert(b, qt.IsNil(w.Sync(b.Context(), 0)))
 		qt.Assert(b, qt.HasLen(w.ProcessFiles(), crowdProcesses))
 		b.ReportAllocs()
 		b.ResetTimer()
@@ -84,7 +84,7 @@ func BenchmarkWatcher(b *testing.B) {
 		defer perPass(b)()
 		for b.Loop() {
 			w := NewWatcher(&WatcherOptions{FS: crowd.fs()}, patterns(b, "otel_memory:*")...)
-			qt.Assert(b, qt.IsNil(w.SyncAll(b.Context())))
+			qt.Assert(b, qt.IsNil(w.Sync(b.Context(), 0)))
 			qt.Check(b, qt.IsNil(w.Close()))
 		}
 	})
@@ -93,7 +93,7 @@ func BenchmarkWatcher(b *testing.B) {
 		w := started(b)
 		defer perPass(b)()
 		for b.Loop() {
-			qt.Assert(b, qt.IsNil(w.SyncAll(b.Context())))
+			qt.Assert(b, qt.IsNil(w.Sync(b.Context(), 0)))
 		}
 	})
 	// Every process has had page faults since the last pass.
@@ -104,7 +104,7 @@ func BenchmarkWatcher(b *testing.B) {
 			for _, p := range w.processes {
 				p.minorFaults = 1 // else than in stat
 			}
-			qt.Assert(b, qt.IsNil(w.SyncAll(b.Context())))
+			qt.Assert(b, qt.IsNil(w.Sync(b.Context(), 0)))
 		}
 	})
 	// The address space of every process has another size than in the last
@@ -116,7 +116,7 @@ func BenchmarkWatcher(b *testing.B) {
 			for _, p := range w.processes {
 				p.size = 1 // else than in stat
 			}
-			qt.Assert(b, qt.IsNil(w.SyncAll(b.Context())))
+			qt.Assert(b, qt.IsNil(w.Sync(b.Context(), 0)))
 		}
 	})
 }
@@ -176,10 +176,10 @@ func BenchmarkRealProcesses(b *testing.B) {
 	}
 	w := NewWatcher(nil, patterns(b, tracedProvider()+":*")...)
 	defer w.Close()
-	qt.Assert(b, qt.IsNil(w.SyncAll(b.Context())))
+	qt.Assert(b, qt.IsNil(w.Sync(b.Context(), 0)))
 	before := processorTime(b)
 	for b.Loop() {
-		qt.Assert(b, qt.IsNil(w.SyncAll(b.Context())))
+		qt.Assert(b, qt.IsNil(w.Sync(b.Context(), 0)))
 	}
 	perProcess := (processorTime(b) - before).Nanoseconds() / int64(b.N) / int64(len(w.processes))
 	b.ReportMetric(float64(perProcess), "cpu-ns/process")

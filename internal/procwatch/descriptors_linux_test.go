@@ -27,7 +27,7 @@ func TestWatcherLeavesDescriptorsForOthers(t *testing.T) {
 		w.put(fakeProcess{pid: pid, startTime: uint64(pid), size: 1,
 			maps: []fakeMap{code(0x1000, lib)}})
 	}
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	refused := 0
 	for _, line := range w.told {
 		if strings.HasPrefix(line, "! ") {
@@ -42,8 +42,8 @@ func TestWatcherLeavesDescriptorsForOthers(t *testing.T) {
 	for _, pair := range w.ProcessFiles()[:2] {
 		w.remove(pair.Process.PID)
 	}
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context()))) // what ends is noticed last
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0))) // what ends is noticed last
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	qt.Check(t, qt.HasLen(w.ProcessFiles(), 3))
 	qt.Check(t, qt.Equals(w.cache.opened, 3))
 }
@@ -62,25 +62,25 @@ func TestWatcherSharesOutDescriptors(t *testing.T) {
 	for pid := 1; pid <= 20; pid++ {
 		start(1000, pid)
 	}
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	qt.Check(t, qt.HasLen(w.ProcessFiles(), 8))
 	for pid := 21; pid <= 40; pid++ {
 		start(1001, pid)
 	}
 	w.told = nil
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	for _, line := range w.told { // none is said again because its numbers have changed
 		qt.Check(t, qt.IsFalse(regexp.MustCompile(`^! process 1?\d:`).MatchString(line)),
 			qt.Commentf(line))
 	}
 	qt.Check(t, qt.HasLen(w.ProcessFiles(), 12))
 	start(1002, 41)
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	qt.Check(t, qt.HasLen(w.ProcessFiles(), 13))
 	for _, pair := range w.ProcessFiles() {
 		w.remove(pair.Process.PID)
 	}
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	qt.Check(t, qt.HasLen(w.cache.owners, 0))
 }
 
@@ -101,7 +101,7 @@ func TestWatcherNoticesEndsWithoutADescriptor(t *testing.T) {
 	_, err := os.Open(w.root)
 	qt.Check(t, qt.ErrorIs(err, unix.EMFILE))
 	w.told = nil
-	qt.Check(t, qt.ErrorIs(w.SyncAll(t.Context()), unix.EMFILE), qt.Commentf("told once for all processes"))
+	qt.Check(t, qt.ErrorIs(w.Sync(t.Context(), 0), unix.EMFILE), qt.Commentf("told once for all processes"))
 	told := w.told
 	qt.Assert(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)))
 	qt.Check(t, qt.DeepEquals(told, []string{"-1 memory.so", "-otel_memory"}))
@@ -129,7 +129,7 @@ func TestWatcherKeepsAProcessWhoseThreadsItCannotRead(t *testing.T) {
 	qt.Assert(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &one)))
 	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
 	w.told = nil
-	err = w.SyncAll(t.Context())
+	err = w.Sync(t.Context(), 0)
 	told := w.told
 	qt.Assert(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)))
 	qt.Check(t, qt.ErrorIs(err, unix.EMFILE))
@@ -146,11 +146,11 @@ func TestWatcherFindsTheOwnerAnewAfterExec(t *testing.T) {
 	owner := func() string { return w.processes[1].owner }
 	w.put(p)
 	w.write(1, "cgroup", "0::/user.slice/user-1000.slice\n")
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	qt.Check(t, qt.Equals(owner(), "/user.slice/user-1000.slice"))
 	w.write(1, "cgroup", "0::/user.slice/user-1001.slice\n")
 	p.img = 2000
 	w.put(p)
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	qt.Check(t, qt.Equals(owner(), "/user.slice/user-1001.slice"))
 }

@@ -105,7 +105,7 @@ func TestRunFindsDlopenDlcloseAndFork(t *testing.T) {
 
 			qt.Assert(t, qt.Equals(do("u"), 0))
 			if mode.events { // which do not tell of unmapping
-				qt.Assert(t, qt.IsNil(r.SyncAll(t.Context())))
+				qt.Assert(t, qt.IsNil(r.Sync(t.Context(), 0)))
 			}
 			r.await(pid, false)
 			qt.Assert(t, qt.Equals(do("l"), 0))

@@ -212,7 +212,7 @@ var helperCommands = map[string]func(args []string) (string, error){
 			}
 		}})
 		defer w.Close()
-		err := w.SyncAll(context.Background())
+		err := w.Sync(context.Background(), 0)
 		return fmt.Sprintf("denied=%d access=%d other=%d", w.Stats().Denied, access, other), err
 	},
 }

@@ -280,14 +280,14 @@ func TestProcessesThatGoOnWithoutTheFileOrEnd(t *testing.T) {
 			w, told := realWatch(t, WatcherOptions{})
 			h := startHelper(t, 0)
 			h.do("map", lib)
-			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+			qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 			qt.Assert(t, qt.HasLen(w.ProcessFiles(), 1))
 			running, err := w.ProcessFiles()[0].Process.IsRunning()
 			qt.Check(t, qt.IsNil(err))
 			qt.Check(t, qt.IsTrue(running))
 			*told = nil
 			end(h)
-			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+			qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 			qt.Check(t, qt.DeepEquals(*told, []string{fmt.Sprintf("-%d libtraced.so", h.pid), "-" +
 				tracedProvider()}))
 			qt.Check(t, qt.HasLen(w.cache.files, 0))
@@ -303,7 +303,7 @@ func TestProcessWhoseFirstThreadHasEnded(t *testing.T) {
 	w, told := realWatch(t, WatcherOptions{})
 	p := syncOne(t, w, h.pid)
 	h.do("leaderless")
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	qt.Check(t, qt.Equals(syncOne(t, w, h.pid).key(), p.key()))
 	qt.Check(t, qt.HasLen(*told, 2), qt.Commentf("%q", *told))
 
@@ -315,7 +315,7 @@ func TestProcessWhoseFirstThreadHasEnded(t *testing.T) {
 	qt.Check(t, qt.IsTrue(len(files) > 1))
 
 	h.stop()
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	qt.Check(t, qt.HasLen(w.ProcessFiles(), 0))
 }
 
@@ -338,7 +338,7 @@ func TestPIDUsedAgain(t *testing.T) {
 	w.patience = scansAnswer
 
 	pid := h.do("start", lib)
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	first := w.ProcessFiles()[0]
 	h.do("stop", pid)
 	h.do("tick") // else both could have the same start time
@@ -346,7 +346,7 @@ func TestPIDUsedAgain(t *testing.T) {
 	running, err := first.Process.IsRunning()
 	qt.Check(t, qt.IsNil(err))
 	qt.Check(t, qt.IsFalse(running))
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	second := w.ProcessFiles()[0]
 	qt.Check(t, qt.Equals(second.Process.PID, first.Process.PID))
 	qt.Check(t, qt.Not(qt.Equals(second.key(), first.key())))

@@ -7,6 +7,7 @@
 package procwatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,7 @@ type WatcherOptions struct {
 	Patient    bool
 	BeforePass func()
 	// Handler receives the files that have appeared and disappeared. It is
-	// called by one goroutine at a time, the one that scans: by Sync, SyncAll,
+	// called by one goroutine at a time, the one that scans: by Sync,
 	// Run or Close before they return, or by a goroutine of the watcher when a
 	// process that was set aside has been scanned after all. It may take long.
 	// It may call ProcessFiles and Stats, but none of the functions that call
@@ -116,7 +117,7 @@ func (p *watched) hasSettled(now time.Time) bool {
 
 // NewWatcher returns a watcher for the probes that match any of the patterns,
 // or for all probes if there is no pattern. It does nothing before the first
-// call of Sync, SyncAll or Run. Call Close in the end.
+// call of Sync or Run. Call Close in the end.
 func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 	w := &Watcher{
 		cache:    newCache(patterns...),
@@ -183,23 +184,19 @@ func (w *Watcher) Close() error {
 // several that are joined, even if the handler got them before. It wraps
 // [procfs.ErrBlocked] if the process is set aside. It is the context's error if
 // the context ends before the scan.
+//
+// With PID 0 it scans all processes, each as thoroughly as it needs. The error
+// is then that of listing the processes, or the context's if that ends before
+// all have been scanned. Errors of single processes go to the handler.
 func (w *Watcher) Sync(ctx context.Context, pid int) error {
+	if pid == 0 {
+		return cmp.Or(w.syncAll(ctx, false), ctx.Err())
+	}
 	_, err := w.sync(ctx, []int{pid}, asked)
 	return err
 }
 
-// SyncAll scans all processes, each as thoroughly as it needs. The error is
-// that of listing the processes, or the context's if that ends before all have
-// been scanned. Errors of single processes go to the handler.
-func (w *Watcher) SyncAll(ctx context.Context) error {
-	err := w.syncAll(ctx, false)
-	if err == nil {
-		err = ctx.Err()
-	}
-	return err
-}
-
-// syncAll is SyncAll. If it reports, the handler gets the error, too.
+// syncAll scans all processes. If it reports, the handler gets the error, too.
 func (w *Watcher) syncAll(ctx context.Context, reports bool) error {
 	if err := w.scanning.LockWhile(ctx); err != nil {
 		return err

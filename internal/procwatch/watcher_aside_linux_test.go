@@ -56,7 +56,7 @@ func TestWatcherSetsAsideProcessesThatBlock(t *testing.T) {
 		maps: []fakeMap{w.at(0x1000, "memory.so")}}, "b"))
 	w.put(fakeProcess{pid: 20, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}})
 
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	// A busy machine may have kept the scan of the last one waiting, too.
 	w.await(func() bool { return len(w.ProcessFiles()) == 1 })
 	told := slices.DeleteFunc(w.told,
@@ -112,7 +112,7 @@ func TestPatientWatcherWaitsForWhatTheFilterLetsThrough(t *testing.T) {
 	w.patience = impatience
 	unblock := w.block(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}}, "a")
 	time.AfterFunc(4*impatience, unblock)
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	qt.Check(t, qt.HasLen(w.told, 0), qt.Commentf("that it does not answer would be told"))
 	qt.Check(t, qt.Equals(w.Stats().Blocked, 0))
 }
@@ -130,10 +130,10 @@ func TestWatcherWaitsForAProgramThatIsBeingExecuted(t *testing.T) {
 	qt.Check(t, qt.HasLen(w.told, 0))
 	p.img, p.maps[0].start, p.maps[0].end = 9, 0x5000, 0x6000
 	w.put(p)
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	qt.Check(t, qt.DeepEquals(w.told, []string{"~1 other.so"}))
 	w.put(fakeProcess{pid: 1}) // it has ended
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	qt.Check(t, qt.DeepEquals(w.told, []string{"~1 other.so", "-1 other.so", "-libstdcxx"}))
 }
 
@@ -151,7 +151,7 @@ func TestWatcherReadsAProgramThatIsExecutedMeanwhile(t *testing.T) {
 	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 1)))
 	qt.Check(t, qt.HasLen(w.told, 0))
 	for range 2 {
-		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 		qt.Check(t, qt.DeepEquals(w.told, []string{"~1 other.so"}))
 	}
 }
@@ -167,7 +167,7 @@ func TestWatcherReportsBlockedProcessesByOwner(t *testing.T) {
 		w.block(fakeProcess{pid: pid, startTime: uint64(pid), size: 1,
 			maps: []fakeMap{w.at(0x1000, "memory.so")}}, []string{"a", "b"}[pid%2])
 	}
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	qt.Check(t, qt.HasLen(w.told, 4), qt.Commentf("%q", w.told))
 }
 
@@ -177,7 +177,7 @@ func TestWatcherScansAProcessThatGotTheNumberOfABlockedOne(t *testing.T) {
 	w.patience = impatience
 	unblock := w.block(fakeProcess{pid: 1, startTime: 1, size: 1,
 		maps: []fakeMap{w.at(0x1000, "memory.so")}}, "a")
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	qt.Assert(t, qt.Equals(w.Stats().Blocked, 1))
 	qt.Assert(t, qt.IsNil(os.Remove(filepath.Join(w.root, "1/maps"))))
 	w.put(fakeProcess{pid: 1, startTime: 2, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}})

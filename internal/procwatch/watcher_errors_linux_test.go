@@ -37,7 +37,7 @@ func TestWatcherIsNotStoppedByWhatIsWrongWithOne(t *testing.T) {
 	w.put(fakeProcess{pid: 6, size: 1})
 	qt.Assert(t, qt.IsNil(os.Remove(filepath.Join(w.root, "6/maps"))))
 
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	var errs []string
 	var rest []string
 	for _, told := range w.told {
@@ -120,7 +120,7 @@ func TestWatcherTriesAgainLaterWhatIsNotLikelyToPass(t *testing.T) {
 	w.told = nil
 	reads := w.countReads(1)
 	for range busyPasses {
-		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	}
 	qt.Check(t, qt.DeepEquals(w.told, []string{"+otel_memory", "+1 memory.so"}))
 	qt.Check(t, qt.Equals(reads(), 1))

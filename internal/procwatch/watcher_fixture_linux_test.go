@@ -122,7 +122,7 @@ func (w *watch) countReads(pids ...int) func() int {
 func (w *watch) await(is func() bool) {
 	w.t.Helper()
 	testneeds.Await(w.t, 10*time.Second, "scans find it", func() bool {
-		qt.Assert(w.t, qt.IsNil(w.SyncAll(context.Background())))
+		qt.Assert(w.t, qt.IsNil(w.Sync(context.Background(), 0)))
 		return is()
 	})
 }
@@ -201,6 +201,6 @@ func (w *watch) at(start uint64, lib string) fakeMap { return code(start, w.libs
 func (w *watch) pass(want ...string) {
 	w.t.Helper()
 	w.told = nil
-	qt.Assert(w.t, qt.IsNil(w.SyncAll(context.Background())))
+	qt.Assert(w.t, qt.IsNil(w.Sync(context.Background(), 0)))
 	qt.Assert(w.t, qt.ContentEquals(w.told, want))
 }

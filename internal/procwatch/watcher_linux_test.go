@@ -72,7 +72,7 @@ func TestWatcherReadsNothingAgainWhenNothingChanged(t *testing.T) {
 		pids = append(pids, pid)
 	}
 	reads := w.countReads(pids...)
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	qt.Assert(t, qt.Equals(reads(), 20))
 	for range busyPasses + 5 {
 		w.pass()
@@ -122,7 +122,7 @@ func TestWatcherFindsWhatReplacedAMappingOfTheSameSize(t *testing.T) {
 	w.put(p)
 	w.told = nil
 	for range busyPasses {
-		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	}
 	qt.Check(t, qt.ContentEquals(w.told, []string{"+libstdcxx", "+1 other.so", "-1 memory.so",
 		"-otel_memory"}))
@@ -131,7 +131,7 @@ func TestWatcherFindsWhatReplacedAMappingOfTheSameSize(t *testing.T) {
 	w.put(p)
 	w.told = nil
 	for range idlePasses {
-		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	}
 	qt.Check(t, qt.ContentEquals(w.told, []string{"-libstdcxx", "-1 other.so", "+1 memory.so",
 		"+otel_memory"}), qt.Commentf("even without a fault"))
@@ -147,7 +147,7 @@ func TestWatcherFindsANewFileOfTheSameInodeNumber(t *testing.T) {
 	w.put(fakeProcess{pid: 1, size: 1, faults: 1, maps: []fakeMap{m}})
 	w.told = nil
 	for range busyPasses {
-		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	}
 	qt.Check(t, qt.ContentEquals(w.told, []string{"+libstdcxx", "+1 memory.so", "-1 memory.so",
 		"-otel_memory"}))
@@ -319,7 +319,7 @@ func TestWatcherCloseUndoesEverything(t *testing.T) {
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
 	w.put(fakeProcess{pid: 2, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"),
 		w.at(0x2000, "other.so")}})
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	w.told = nil
 	qt.Assert(t, qt.IsNil(w.Close()))
 	qt.Check(t, qt.ContentEquals(w.told, []string{"-1 memory.so", "-2 memory.so", "-2 other.so",
@@ -328,7 +328,7 @@ func TestWatcherCloseUndoesEverything(t *testing.T) {
 	w.told = nil
 	qt.Check(t, qt.IsNil(w.Close()))
 	qt.Check(t, qt.HasLen(w.told, 0))
-	qt.Check(t, qt.ErrorIs(w.SyncAll(t.Context()), os.ErrClosed))
+	qt.Check(t, qt.ErrorIs(w.Sync(t.Context(), 0), os.ErrClosed))
 	qt.Check(t, qt.ErrorIs(w.Sync(t.Context(), 1), os.ErrClosed))
 	qt.Check(t, qt.IsNil(w.Run(t.Context(), 1)))
 }
@@ -345,10 +345,10 @@ func TestWatcherHandlerMayAskAndHold(t *testing.T) {
 		}
 	}
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	w.remove(1)
 	w.put(fakeProcess{pid: 2})
-	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 0)))
 	qt.Check(t, qt.DeepEquals(maps.Clone(counts), map[string]int{"1 1": 1, "0 2": 1}))
 	qt.Check(t, qt.IsNotNil(elffile.OSFile(held.ELF())), qt.Commentf("open although the pair is gone"))
 	held.Release()

@@ -235,7 +235,7 @@ func TestRunMissesNothingAmongProcessesThatVanish(t *testing.T) {
 						if err := r.Sync(t.Context(), stay.Process.Pid); err != nil {
 							t.Error(err)
 						}
-						if err := r.SyncAll(t.Context()); err != nil {
+						if err := r.Sync(t.Context(), 0); err != nil {
 							t.Error(err)
 						}
 					}
@@ -243,7 +243,7 @@ func TestRunMissesNothingAmongProcessesThatVanish(t *testing.T) {
 			}
 			group.Wait()
 			r.await(stay.Process.Pid, true)
-			qt.Check(t, qt.IsNil(r.SyncAll(t.Context())))
+			qt.Check(t, qt.IsNil(r.Sync(t.Context(), 0)))
 			qt.Check(t, qt.HasLen(r.Watcher.ProcessFiles(), 1))
 			qt.Check(t, qt.IsNil(stay.Close()))
 			r.stop()

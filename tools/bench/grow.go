@@ -197,7 +197,7 @@ func (e *env) growScans(sizes []int) ([]contestant, error) {
 			}
 			w := procwatch.NewWatcher(nil)
 			defer w.Close()
-			sync := func() error { return w.SyncAll(context.Background()) }
+			sync := func() error { return w.Sync(context.Background(), 0) }
 			took, err := processorTime(sync)
 			if again && err == nil {
 				took, err = processorTime(sync)

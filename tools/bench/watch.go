@@ -63,7 +63,7 @@ func (e *env) watchers() ([]contestant, error) {
 	watching := func(work func(*procwatch.Watcher) error) (float64, error) {
 		w := procwatch.NewWatcher(nil)
 		defer w.Close()
-		if err := w.SyncAll(context.Background()); err != nil {
+		if err := w.Sync(context.Background(), 0); err != nil {
 			return 0, err
 		}
 		return processorTime(func() error { return work(w) })
@@ -79,7 +79,7 @@ func (e *env) watchers() ([]contestant, error) {
 		once(byPasses, func() (float64, error) {
 			spent, err := watching(func(w *procwatch.Watcher) (err error) {
 				for range passes {
-					err = errors.Join(err, w.SyncAll(context.Background()))
+					err = errors.Join(err, w.Sync(context.Background(), 0))
 				}
 				return err
 			})

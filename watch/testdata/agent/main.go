@@ -77,7 +77,7 @@ func run(ctx context.Context, host proc.FS, command string) error {
 		return err
 	}
 	defer w.Close()
-	if err := w.SyncAll(ctx); err != nil {
+	if err := w.Sync(ctx, 0); err != nil {
 		return err
 	}
 	fmt.Println("kernel events:", w.Stats().EventsError == nil)
