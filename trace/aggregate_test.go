@@ -45,22 +45,22 @@ func TestAggregationSumMinMax(t *testing.T) {
 	for _, test := range []struct {
 		name, group, value, where string
 		functions                 string
-		want                      string // count sum min max average
+		want                      string // count sum min max
 	}{
-		{"count", "inlined", "", "", "", "10 ? ? ? NaN"},
-		{"signed in registers and memory", "inlined", "arg1", "", all, "10 -1030 -105 -101 -103"},
-		{"unsigned constants", "specs", "arg0", "", all, "600 89700 0 299 149.5"},
-		{"condition", "specs", "arg0", "arg0 >= 290", all, "20 5890 290 299 294.5"},
-		{"signed 8 bits", "sizes", "arg0", "", all, "2 -200 -100 -100 -100"},
-		{"unsigned 16 bits", "sizes", "arg3", "", all, "2 120000 60000 60000 60000"},
+		{"count", "inlined", "", "", "", "10 ? ? ?"},
+		{"signed in registers and memory", "inlined", "arg1", "", all, "10 -1030 -105 -101"},
+		{"unsigned constants", "specs", "arg0", "", all, "600 89700 0 299"},
+		{"condition", "specs", "arg0", "arg0 >= 290", all, "20 5890 290 299"},
+		{"signed 8 bits", "sizes", "arg0", "", all, "2 -200 -100 -100"},
+		{"unsigned 16 bits", "sizes", "arg3", "", all, "2 120000 60000 60000"},
 		{"signed 64 bits", "stack", "arg6", "", "min max",
-			"2 ? -9000000000000000001 -9000000000000000001 NaN"},
+			"2 ? -9000000000000000001 -9000000000000000001"},
 		{"unsigned 64 bits", "stack", "arg7", "", "min max",
-			"2 ? 18000000000000000001 18000000000000000001 NaN"},
-		{"masked", "inlined", "arg0 & 3", "", all, "10 14 0 3 1.4"},
-		{"float of 4 bytes", "floats", "arg0", "", all, "2 3 1.5 1.5 1.5"},
-		{"negative float of 8 bytes", "floats", "arg1", "", all, "2 -4.5 -2.25 -2.25 -2.25"},
-		{"large float", "floats", "arg3", "", "max", "2 ? ? 9e+299 NaN"},
+			"2 ? 18000000000000000001 18000000000000000001"},
+		{"masked", "inlined", "arg0 & 3", "", all, "10 14 0 3"},
+		{"float of 4 bytes", "floats", "arg0", "", all, "2 3 1.5 1.5"},
+		{"negative float of 8 bytes", "floats", "arg1", "", all, "2 -4.5 -2.25 -2.25"},
+		{"large float", "floats", "arg3", "", "max", "2 ? ? 9e+299"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := aggregate(t, usdt.ModeAuto, trace.Aggregation{
@@ -71,8 +71,7 @@ func TestAggregationSumMinMax(t *testing.T) {
 			qt.Assert(t, qt.HasLen(got.Rows, 1))
 			row := got.Rows[0]
 			qt.Assert(t, qt.HasLen(row.Keys, 0))
-			qt.Assert(t, qt.Equals(fmt.Sprint(row.Count, row.Sum, row.Min, row.Max, row.Average()),
-				test.want))
+			qt.Assert(t, qt.Equals(fmt.Sprint(row.Count, row.Sum, row.Min, row.Max), test.want))
 		})
 	}
 }

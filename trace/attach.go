@@ -460,7 +460,7 @@ type siteKind struct {
 
 // Argument returns the definition of an argument of the probe in
 // [SessionOptions.Definitions], or of a captured variable or member. If there
-// is none, it has no Name, no Type and the Length -1.
+// is none, it has the Name "arg0", "arg1" and so on, no Type and the Length -1.
 func (s *Site) Argument(i int) providers.Argument {
 	a := providers.Argument{Length: bpfgen.None}
 	if i < len(s.arguments) {
@@ -468,16 +468,10 @@ func (s *Site) Argument(i int) providers.Argument {
 		a = providers.Argument{Name: d.Name, Type: d.Type, IsText: d.IsText, Length: d.Length,
 			Values: d.Values}
 	}
-	return a
-}
-
-// ArgumentName returns the name of an argument in [SessionOptions.Definitions],
-// or else "arg0", "arg1" and so on.
-func (s *Site) ArgumentName(i int) string {
-	if name := s.Argument(i).Name; name != "" {
-		return name
+	if a.Name == "" {
+		a.Name = "arg" + strconv.Itoa(i)
 	}
-	return "arg" + strconv.Itoa(i)
+	return a
 }
 
 // siteTable numbers sites. The generated programs send these numbers. Finding a

@@ -186,8 +186,8 @@ func TestNamesOfTexts(t *testing.T) {
 				Events: &trace.EventOptions{Captures: []trace.Capture{{Max: 4}}}})
 		process.Fire("twelve", 1)
 		event := next(t, s, 1)[0]
-		qt.Assert(t, qt.DeepEquals(event.Site.Argument(0), providers.Argument{Length: -1}))
-		qt.Assert(t, qt.Equals(event.Site.ArgumentName(0), "arg0"))
+		qt.Assert(t, qt.DeepEquals(event.Site.Argument(0), providers.Argument{Name: "arg0", Length: -1}))
+		qt.Assert(t, qt.Equals(event.Site.Argument(0).Name, "arg0"))
 	})
 }
 

@@ -146,7 +146,7 @@ func (e *Event) String() string {
 		b = append(b, separator...)
 		separator = ", "
 		if e.Site != nil && e.Site.arguments != nil {
-			b = append(append(b, e.Site.ArgumentName(i)...), '=')
+			b = append(append(b, e.Site.Argument(i).Name...), '=')
 		}
 		b = arg.AppendTo(b)
 	}

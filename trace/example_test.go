@@ -226,7 +226,7 @@ func ExampleLatency() {
 	}
 	for _, row := range snapshot.Rows {
 		fmt.Printf("%d imports, %v on average, %v at most\n", row.Count,
-			time.Duration(row.Average()), time.Duration(row.Max.Int()))
+			time.Duration(row.Sum.Float()/float64(row.Count)), time.Duration(row.Max.Int()))
 	}
 	// It prints, with other times:
 	// 1 imports, 214.709µs on average, 214.709µs at most
@@ -288,7 +288,7 @@ func ExampleSession_Take() {
 		}
 		for _, row := range snapshots[0].Rows {
 			fmt.Printf("%d queries, %v on average, half of them within %v, 99 %% within %v, the longest %v\n", row.Count,
-				time.Duration(row.Average()), time.Duration(row.Quantile(0.5)),
+				time.Duration(row.Sum.Float()/float64(row.Count)), time.Duration(row.Quantile(0.5)),
 				time.Duration(row.Quantile(0.99)),
 				time.Duration(row.Max.Int()))
 			for _, bucket := range row.Histogram(1) {

@@ -91,7 +91,7 @@ func TestMembersOfStructures(t *testing.T) {
 				e := next(t, s, 1)[0]
 				qt.Check(t, qt.Equals(e.Args[1].String(), "5"))
 				qt.Check(t, qt.DeepEquals(texts(e)[2:], values))
-				qt.Check(t, qt.Equals(e.Site.ArgumentName(2), paths[0]))
+				qt.Check(t, qt.Equals(e.Site.Argument(2).Name, paths[0]))
 			}
 			for i, key := range keys {
 				qt.Check(t, qt.DeepEquals(rows(snapshot(t, key)), []string{want[i]}))

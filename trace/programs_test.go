@@ -382,7 +382,7 @@ func TestVariablesOfPrograms(t *testing.T) {
 			for _, e := range next(t, s, 2) {
 				qt.Check(t, qt.DeepEquals(texts(e), []string{"-2000000000", "200", "-30000",
 					"-9000000000000000001", `"hello, gousdt"`, "2294967296"}))
-				qt.Check(t, qt.Equals(e.Site.ArgumentName(4), "global.gousdt_greeting"))
+				qt.Check(t, qt.Equals(e.Site.Argument(4).Name, "global.gousdt_greeting"))
 				qt.Check(t, qt.Equals(e.Site.Argument(0).Length, -1))
 			}
 			qt.Check(t, qt.DeepEquals(rows(snapshot(t, text)), []string{"[hello... 200] 2 0"}))

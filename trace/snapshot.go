@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -170,19 +169,6 @@ func (r *Row) identity() string {
 		fmt.Fprintf(&b, "%q %v", r.Site.File, r.Site.Site.Site)
 	}
 	return b.String()
-}
-
-// Average returns the sum divided by the count, or NaN if there is no sum, or
-// the sum of floats is infinite.
-func (r *Row) Average() float64 {
-	average := r.Sum.Float() / float64(r.Count)
-	switch {
-	case r.Sum.state != valuePresent, math.IsInf(average, 0):
-		return math.NaN()
-	case r.Sum.kind == Float: // it is not exact
-		return r.within(average)
-	}
-	return average
 }
 
 // within returns the number nearest to x between Min and Max.

@@ -165,23 +165,22 @@ func (s *Session) forgetWaiting(closed []*Attachment) {
 // forgotten.
 const maxOwners = 4096
 
-func (s *Session) lostBy() (losses []OwnerLoss, err error) {
+func (s *Session) lostBy() (losses []Row, err error) {
 	if s.owners == nil {
 		return nil, nil
 	}
 	err = eachOnce(s.owners, "reading whose events were lost",
 		func(owner uint64, state *bpfgen.OwnerState) error {
-			loss := OwnerLoss{CgroupID: owner, Events: state.Lost}
+			cgroup, user := owner, uint64(0)
 			if owner&bpfgen.UserOwner != 0 {
-				loss.CgroupID, loss.User = 0, uint32(owner)
+				cgroup, user = 0, uint64(uint32(owner))
 			}
-			if loss.Events > 0 {
-				losses = append(losses, loss)
+			if state.Lost > 0 {
+				losses = append(losses, Row{Keys: []Value{ValueOf(cgroup), ValueOf(user)}, Count: state.Lost})
 			}
 			return nil
 		})
-	slices.SortFunc(losses,
-		func(a, b OwnerLoss) int { return cmp.Compare(b.Events, a.Events) })
+	slices.SortFunc(losses, func(a, b Row) int { return cmp.Compare(b.Count, a.Count) })
 	return losses, err
 }
 
@@ -202,17 +201,10 @@ type Stats struct {
 	Filtered bool
 
 	// LostBy has the owners of events that found no room in the ring buffer,
-	// those with the most first. It is empty without EventOptions.ShareRing. Of
-	// thousands of owners some may be missing.
-	LostBy []OwnerLoss
-}
-
-// An OwnerLoss counts the events of an owner that found no room in the ring
-// buffer.
-type OwnerLoss struct {
-	CgroupID uint64 // 0 for the root: then User is the owner of the processes
-	User     uint32
-	Events   uint64
+	// those with the most first. The keys are "cgroup" and "uid": the user
+	// counts where the cgroup is 0, the root. It is empty without
+	// EventOptions.ShareRing. Of thousands of owners some may be missing.
+	LostBy []Row
 }
 
 // Stats returns the costs of a session. It works until [Session.Close].

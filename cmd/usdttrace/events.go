@@ -172,7 +172,7 @@ func (s *siteText) of(e *trace.Event, style *style) []siteArgument {
 	for i := range s.arguments {
 		a := &s.arguments[i]
 		a.definition = e.Site.Argument(i)
-		a.begin = " " + style.arg + string(appendArgumentName(nil, &a.definition, i)) + "=" + style.reset
+		a.begin = " " + style.arg + a.definition.Name + "=" + style.reset
 		if of := a.definition.Length; of >= 0 && of < len(s.arguments) && s.arguments[of].text < 0 {
 			s.arguments[of].text = i
 		}
@@ -272,13 +272,6 @@ func newPrinter(t *tracer) printer {
 		p.style = coloured
 	}
 	return p
-}
-
-func appendArgumentName(b []byte, definition *providers.Argument, i int) []byte {
-	if definition.Name != "" {
-		return append(b, definition.Name...)
-	}
-	return strconv.AppendInt(append(b, "arg"...), int64(i), 10)
 }
 
 // appendArgument appends a value: a pointer in hexadecimal, one of an

@@ -261,13 +261,13 @@ func TestLossesSince(t *testing.T) {
 	before := losses{
 		Losses: trace.Losses{Events: 10, Unreadable: 1, Starts: 2, NotSampled: 3,
 			Unrepresented: 2, Left: 2, Replaced: 4, Unmatched: 5, Processes: 6},
-		owners: []trace.OwnerLoss{{CgroupID: 1, Events: 9}, {User: 2, Events: 1}},
+		owners: []ownerLoss{{cgroup: 1, events: 9}, {user: 2, events: 1}},
 	}
 	now := losses{
 		Losses: trace.Losses{Events: 25, Unreadable: 2, Starts: 4, NotSampled: 6,
 			Unrepresented: 1, Left: 5, Replaced: 8, Unmatched: 10, Processes: 6},
-		owners: []trace.OwnerLoss{{CgroupID: 1, Events: 10}, {CgroupID: 3, Events: 9},
-			{User: 2, Events: 6}, {User: 4, Events: 0}},
+		owners: []ownerLoss{{cgroup: 1, events: 10}, {cgroup: 3, events: 9},
+			{user: 2, events: 6}, {user: 4, events: 0}},
 	}
 	since := now.since(before)
 	// Descendants that are not watched are not watched for the whole time.
@@ -275,8 +275,8 @@ func TestLossesSince(t *testing.T) {
 		trace.Losses{Events: 15, Unreadable: 1, Starts: 2, NotSampled: 3, Left: 3, Replaced: 4, Unmatched: 5,
 			Processes: 6}))
 	qt.Check(t,
-		qt.DeepEquals(since.owners, []trace.OwnerLoss{{CgroupID: 3, Events: 9},
-			{User: 2, Events: 5}, {CgroupID: 1, Events: 1}}))
+		qt.DeepEquals(since.owners, []ownerLoss{{cgroup: 3, events: 9},
+			{user: 2, events: 5}, {cgroup: 1, events: 1}}))
 }
 
 // A name that contains the word is not a term about containers, which not every

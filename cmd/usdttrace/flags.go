@@ -364,7 +364,7 @@ func captureFlag(c *trace.Capture) string {
 func (o *options) capture(site *trace.Site, arg int) *trace.Capture {
 	for i := range o.captures {
 		c := &o.captures[i]
-		if n, ok := argumentNumber(c.Arg); ok && n == arg || c.Arg == site.ArgumentName(arg) {
+		if n, ok := argumentNumber(c.Arg); ok && n == arg || c.Arg == site.Argument(arg).Name {
 			return c
 		}
 	}

@@ -133,7 +133,7 @@ func (p *jsonPrinter) rows(a *aggregation, s *trace.Snapshot) {
 			j.Fields("partial", true)
 		}
 		if row.Sum.IsPresent() {
-			j.Fields("sum", valueOf(row.Sum), "average", orNull(row.Average()))
+			j.Fields("sum", valueOf(row.Sum), "average", orNull(average(row)))
 		}
 		if row.Min.IsPresent() {
 			j.Fields("min", valueOf(row.Min), "max", valueOf(row.Max))
@@ -210,13 +210,13 @@ func (p *jsonPrinter) summary(s *summary) {
 	j.Fields("schema", schema, "events", s.events, "lost", s.losses.Events)
 	if len(s.losses.owners) > 0 {
 		owners := s.losses.owners[:min(len(s.losses.owners), maxOwnerLosses)]
-		commandline.JSONObjects(j, "lost_by", 0, owners, func(loss *trace.OwnerLoss) {
-			if loss.CgroupID != 0 {
-				j.Fields("cgroup", loss.CgroupID)
+		commandline.JSONObjects(j, "lost_by", 0, owners, func(loss *ownerLoss) {
+			if loss.cgroup != 0 {
+				j.Fields("cgroup", loss.cgroup)
 			} else {
-				j.Fields("user", uint64(loss.User))
+				j.Fields("user", loss.user)
 			}
-			j.Fields("events", loss.Events)
+			j.Fields("events", loss.events)
 		})
 	}
 	j.Fields("not_sampled", s.losses.NotSampled,
@@ -307,7 +307,7 @@ func (p *jsonPrinter) newHit(e *trace.Event) *jsonHit {
 		definition := e.Site.Argument(i)
 		j.Reset()
 		j.Begin('{')
-		if definition.Name != "" {
+		if definition.Name != "arg"+strconv.Itoa(i) { // it has a definition
 			j.Fields("name", definition.Name)
 		}
 		j.Key("value")
@@ -494,7 +494,7 @@ func (p *tracePrinter) argumentsOf(e *trace.Event, prefix string) {
 	j := &p.json
 	for i := range e.Args {
 		v := e.Args[i]
-		j.Key(prefix + terminal.Escape(e.Site.ArgumentName(i)))
+		j.Key(prefix + terminal.Escape(e.Site.Argument(i).Name))
 		data, complete := v.Data()
 		captured := p.tracer.options.capture(e.Site, i)
 		switch {

@@ -118,7 +118,7 @@ func TestDurationsHaveThreeDigitsAndAUnit(t *testing.T) {
 
 func TestSummarySaysWhoseEventsWereLost(t *testing.T) {
 	s := &summary{losses: losses{Losses: trace.Losses{Events: 15},
-		owners: []trace.OwnerLoss{{CgroupID: 7, Events: 12}, {User: 1000, Events: 3}}}}
+		owners: []ownerLoss{{cgroup: 7, events: 12}, {user: 1000, events: 3}}}}
 	qt.Check(t, qt.StringContains(s.text(),
 		"\nof the lost events 12 of cgroup 7\nof the lost events 3 of user 1000\n"))
 }

@@ -124,7 +124,7 @@ func (p *textPrinter) open(calls []*trace.Event) {
 // repeats reports whether an argument of an end is what the start has in the
 // same place.
 func repeats(e *trace.Event, i int) bool {
-	return i < len(e.Start.Args) && e.Site.ArgumentName(i) == e.Start.Site.ArgumentName(i) &&
+	return i < len(e.Start.Args) && e.Site.Argument(i).Name == e.Start.Site.Argument(i).Name &&
 		e.Args[i].String() == e.Start.Args[i].String()
 }
 

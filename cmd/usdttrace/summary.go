@@ -339,8 +339,8 @@ func (s *summary) text() string {
 // losses has the losses up to a moment.
 type losses struct {
 	trace.Losses
-	owners []trace.OwnerLoss // whose events were lost, the most first
-	err    error             // why it is not known
+	owners []ownerLoss // whose events were lost, the most first
+	err    error       // why it is not known
 
 	filtered   bool // there was a hit for which the condition was false
 	perfEvents int  // that the kernel has to close
@@ -356,8 +356,18 @@ func (t *tracer) askLosses() losses {
 	if err != nil {
 		return losses{err: err}
 	}
-	return losses{Losses: l, owners: stats.LostBy, filtered: stats.Filtered,
-		perfEvents: stats.PerfEvents}
+	lost := losses{Losses: l, filtered: stats.Filtered, perfEvents: stats.PerfEvents}
+	for _, row := range stats.LostBy {
+		lost.owners = append(lost.owners, ownerLoss{row.Keys[0].Uint(), row.Keys[1].Uint(), row.Count})
+	}
+	return lost
+}
+
+// ownerLoss counts the events of an owner that found no room.
+type ownerLoss struct {
+	cgroup uint64 // 0 for the root: then the owner is the user
+	user   uint64
+	events uint64
 }
 
 // counts are the losses that only become more.
@@ -374,19 +384,19 @@ func (l losses) since(before losses) losses {
 	for i, n := range l.counts() {
 		less(n, *earlierCounts[i])
 	}
-	earlier := make(map[trace.OwnerLoss]uint64, len(before.owners)) // by the owner alone
+	earlier := make(map[ownerLoss]uint64, len(before.owners)) // by the owner alone
 	for _, loss := range before.owners {
-		earlier[trace.OwnerLoss{CgroupID: loss.CgroupID, User: loss.User}] = loss.Events
+		earlier[ownerLoss{cgroup: loss.cgroup, user: loss.user}] = loss.events
 	}
 	l.owners = slices.Clone(l.owners)
 	for i := range l.owners {
 		loss := &l.owners[i]
-		less(&loss.Events, earlier[trace.OwnerLoss{CgroupID: loss.CgroupID, User: loss.User}])
+		less(&loss.events, earlier[ownerLoss{cgroup: loss.cgroup, user: loss.user}])
 	}
 	l.owners = slices.DeleteFunc(l.owners,
-		func(loss trace.OwnerLoss) bool { return loss.Events == 0 })
+		func(loss ownerLoss) bool { return loss.events == 0 })
 	slices.SortStableFunc(l.owners,
-		func(a, b trace.OwnerLoss) int { return cmp.Compare(b.Events, a.Events) })
+		func(a, b ownerLoss) int { return cmp.Compare(b.events, a.events) })
 	return l
 }
 
@@ -468,11 +478,11 @@ func instructions(p *programStats) int {
 }
 
 // ownerOfLoss returns "12 of cgroup 4711" or "12 of user 1000".
-func ownerOfLoss(l *trace.OwnerLoss) string {
-	if l.CgroupID != 0 {
-		return fmt.Sprintf("%d of cgroup %d", l.Events, l.CgroupID)
+func ownerOfLoss(l *ownerLoss) string {
+	if l.cgroup != 0 {
+		return fmt.Sprintf("%d of cgroup %d", l.events, l.cgroup)
 	}
-	return fmt.Sprintf("%d of user %d", l.Events, l.User)
+	return fmt.Sprintf("%d of user %d", l.events, l.user)
 }
 
 func (c *costs) text() string {

@@ -551,7 +551,7 @@ func columnsOf(a *aggregation, s *trace.Snapshot) []column {
 	add := func(name string, text func(*trace.Row) string) {
 		columns = append(columns, column{name, text})
 	}
-	add("AVERAGE", func(row *trace.Row) string { return estimate(row.Average()) })
+	add("AVERAGE", func(row *trace.Row) string { return estimate(average(row)) })
 	if a.Max && a.rows == nil && a.Histogram != nil {
 		for _, q := range quantiles {
 			add(q.name, func(row *trace.Row) string { return estimate(row.Quantile(q.part)) })
@@ -572,7 +572,7 @@ func columnsOf(a *aggregation, s *trace.Snapshot) []column {
 // sortable has the values that rows can be sorted by.
 var sortable = map[string]func(*trace.Row) float64{
 	"count":   func(row *trace.Row) float64 { return float64(row.Count) },
-	"average": (*trace.Row).Average,
+	"average": average,
 	"p50":     func(row *trace.Row) float64 { return row.Quantile(0.5) },
 	"p90":     func(row *trace.Row) float64 { return row.Quantile(0.9) },
 	"p99":     func(row *trace.Row) float64 { return row.Quantile(0.99) },
@@ -706,7 +706,7 @@ func (p *csvPrinter) rows(a *aggregation, s *trace.Snapshot) {
 			}
 			return v.String()
 		}
-		line = append(line, fmt.Sprint(row.Count), value(row.Sum), number(row.Average()), value(row.Min))
+		line = append(line, fmt.Sprint(row.Count), value(row.Sum), number(average(row)), value(row.Min))
 		for _, q := range quantiles {
 			line = append(line, number(row.Quantile(q.part)))
 		}
@@ -728,4 +728,21 @@ func (p *csvPrinter) keyText(s *trace.Snapshot, row *trace.Row, i int) string {
 		return p.keyCell(s, row, i).Text
 	}
 	return key.String()
+}
+
+// average returns the sum divided by the count, or NaN if there is no sum, or
+// the sum of floats is infinite.
+func average(row *trace.Row) float64 {
+	average := row.Sum.Float() / float64(row.Count)
+	if !row.Sum.IsPresent() || math.IsInf(average, 0) {
+		return math.NaN()
+	}
+	isFloat := row.Sum.Kind() == trace.Float // it is not exact
+	if isFloat && row.Min.IsPresent() {
+		average = max(average, row.Min.Float())
+	}
+	if isFloat && row.Max.IsPresent() {
+		average = min(average, row.Max.Float())
+	}
+	return average
 }

@@ -320,7 +320,7 @@ func (t term) argument(e *trace.Event) (trace.Value, bool) {
 // index returns the number of the argument, -1 if none of n has the name.
 func (t term) index(site *trace.Site, n int) int {
 	for i := range n {
-		if t.arg == "arg"+strconv.Itoa(i) || t.arg == site.ArgumentName(i) {
+		if t.arg == "arg"+strconv.Itoa(i) || t.arg == site.Argument(i).Name {
 			return i
 		}
 	}

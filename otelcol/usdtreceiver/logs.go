@@ -126,7 +126,7 @@ func (l *logs) fill(record plog.LogRecord, e *trace.Event, hits uint64) {
 		if len(l.attributes) > 0 {
 			break
 		}
-		name := argumentPrefix + validText(e.Site.ArgumentName(i))
+		name := argumentPrefix + validText(e.Site.Argument(i).Name)
 		if text, _ := v.Data(); text != nil && v.Kind() != trace.Bytes {
 			putText(to, name, text)
 		} else {

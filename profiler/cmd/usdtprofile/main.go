@@ -181,7 +181,7 @@ func (o *options) probe(messages io.Writer) (*profiler.Options, []elfnote.Patter
 // number, and counts the hits that do not have it as an integer.
 func (o *options) argument(e *trace.Event) int64 {
 	for i, v := range e.Args {
-		is := o.value == e.Site.ArgumentName(i) || o.value == fmt.Sprintf("arg%d", i)
+		is := o.value == e.Site.Argument(i).Name || o.value == fmt.Sprintf("arg%d", i)
 		isInt := v.Kind() == trace.Signed || v.Kind() == trace.Unsigned && v.Int() >= 0
 		if is && v.IsPresent() && isInt {
 			return v.Int()
