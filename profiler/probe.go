@@ -27,7 +27,7 @@ import (
 // value, selects every hit of every process, with the value 1.
 type Options struct {
 	// Session has the condition (Filter), the names of arguments (Definitions),
-	// and in its Events sampling (Sampling) and calls between two probes
+	// and in its Events sampling (SampleEvery) and calls between two probes
 	// (Spans). The Probe sets Next, ReuseEvents and ArgumentsOnly there.
 	Session trace.SessionOptions
 

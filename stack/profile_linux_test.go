@@ -209,7 +209,7 @@ var zeroValues = []any{&argspec.Arg{}, &argspec.Encoding{}, argspec.Kind(99), &a
 	&elfnote.Pattern{}, &defs.FileProbe{}, &elfnote.Site{},
 	proc.FS(""), &proc.Process{}, &proc.ProcessFile{},
 	&trace.ExponentialBuckets{}, &trace.ExponentialHistogram{},
-	&trace.Sampling{}, &trace.Stats{},
+	&trace.Stats{},
 	&providers.Argument{}, &providers.Definitions{}, &stack.Counts{}, &stack.Frame{},
 	&stack.Profile{}, &stack.Symbolizer{},
 	&trace.Aggregation{}, &trace.Attachment{}, &trace.Bucket{},

@@ -50,7 +50,7 @@ type Event struct {
 	CgroupID uint64
 
 	// Weight is the number of hits that the event stands for: itself and, with
-	// EventOptions.Sampling, the hits of its process and site before it that
+	// EventOptions.SampleEvery, the hits of its process and site before it that
 	// became no event. To estimate how many hits have some property, add up the
 	// weights of the events that have it. A process or site that is hit rarely
 	// may have no event: see Losses.Unrepresented.

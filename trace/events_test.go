@@ -403,8 +403,6 @@ func TestStackCopyErrors(t *testing.T) {
 	}
 }
 
-func sampled(by trace.Sampling) *trace.EventOptions { return &trace.EventOptions{Sampling: by} }
-
 // sampledEvents fires a probe and returns copies of its events. It checks that
 // all hits are accounted for. "specs" has 300 sites, whose arguments count from
 // 0 to 299, and "inlined" 5, from 1 to 5.
@@ -442,7 +440,7 @@ func weights(events []trace.Event) (sum uint64) {
 
 func TestSampleEvery(t *testing.T) {
 	const every, fired = 10, 200
-	events, losses, hits := sampledEvents(t, "specs", sampled(trace.Sampling{Every: every}),
+	events, losses, hits := sampledEvents(t, "specs", &trace.EventOptions{SampleEvery: every},
 		func(p *traced) { p.Fire("specs", fired) })
 	qt.Check(t, qt.Equals(hits, 300*fired), qt.Commentf("aggregations are of all hits"))
 	qt.Check(t, qt.Equals(losses.Events, 0))
@@ -486,7 +484,7 @@ func TestSampleRate(t *testing.T) {
 				}
 			}
 			events, _, hits := sampledEvents(t, "inlined",
-				sampled(trace.Sampling{PerSecond: rate}), fire)
+				&trace.EventOptions{SamplePerSecond: rate}, fire)
 			most := rate/8 + 1 + int(rate*took/time.Second)
 			qt.Check(t, qt.IsTrue(len(events) <= most), qt.Commentf("%d of %d", len(events), most))
 			if least := int(rate * (took - idle) / time.Second / 2); test.pause == 0 {
@@ -525,11 +523,12 @@ func TestSampleRate(t *testing.T) {
 // A hit of a quiet process that comes after a burst of another one does not
 // stand for the burst.
 func TestWeightsAreOfOneProcessAndSite(t *testing.T) {
-	for _, sampling := range []trace.Sampling{{PerSecond: 200}, {Every: 50}} {
-		t.Run(fmt.Sprint(sampling), func(t *testing.T) {
+	for name, opts := range map[string]*trace.EventOptions{"rate": {SamplePerSecond: 200},
+		"every": {SampleEvery: 50}} {
+		t.Run(name, func(t *testing.T) {
 			const rounds, burst = 60, 2000
 			var busy, quiet *traced
-			events, _, hits := sampledEvents(t, "inlined", sampled(sampling),
+			events, _, hits := sampledEvents(t, "inlined", opts,
 				func(p *traced) {
 					busy, quiet = p, p.again(t)
 					onOneProcessor(t, busy, quiet)
@@ -578,7 +577,7 @@ func onOneProcessor(t *testing.T, all ...*traced) {
 // An eighth of the hits of a second may come at once.
 func TestSampleRateTakesAllThatAreFew(t *testing.T) {
 	events, losses, hits := sampledEvents(t, "specs",
-		sampled(trace.Sampling{PerSecond: 8 * 300}),
+		&trace.EventOptions{SamplePerSecond: 8 * 300},
 		func(p *traced) { p.Fire("specs", 1) })
 	qt.Check(t, qt.Equals(hits, 300))
 	qt.Check(t, qt.HasLen(events, 300))
@@ -588,7 +587,7 @@ func TestSampleRateTakesAllThatAreFew(t *testing.T) {
 
 func TestEventsWithoutSamplingStandForOneHit(t *testing.T) {
 	for _, every := range []int{0, 1} {
-		events, losses, _ := sampledEvents(t, "specs", sampled(trace.Sampling{Every: every}),
+		events, losses, _ := sampledEvents(t, "specs", &trace.EventOptions{SampleEvery: every},
 			func(p *traced) { p.Fire("specs", 1) })
 		qt.Check(t, qt.HasLen(events, 300))
 		qt.Check(t, qt.Equals(weights(events), 300))

@@ -113,8 +113,16 @@ type EventOptions struct {
 	// and s390x.
 	StackCopy int
 
-	// Sampling makes some of the hits events.
-	Sampling Sampling
+	// SampleEvery makes about one hit in that many an event, up to 2^30. 0 and 1
+	// make every hit an event. The hits are chosen at random, after the Filter,
+	// and [Event.Weight] is the number of hits that an event stands for.
+	// Aggregations see all hits. Losses.NotSampled counts the hits that became
+	// no event.
+	SampleEvery int
+	// SamplePerSecond, in the place of SampleEvery, makes at most that many hits
+	// a second events on each processor, up to 2^30. An eighth of them can come
+	// at once. 0 is no limit.
+	SamplePerSecond int
 
 	// ArgumentsOnly leaves Time, Monotonic, PID, TID, Command and CPU out of
 	// events, which saves 60 to 80 ns at each hit.
@@ -156,20 +164,6 @@ func init() {
 	tracing.CountKnownStacks = func(opts any, descriptor int) {
 		opts.(*EventOptions).knownStacks = descriptor
 	}
-}
-
-// Sampling says which hits become events. The zero value is all of them. The
-// hits are chosen at random, after the Filter, and Event.Weight is the number
-// of hits that an event stands for. Aggregations see all hits.
-// Losses.NotSampled counts the hits that became no event. Set one of the fields
-// at most.
-type Sampling struct {
-	// Every makes about one hit in that many an event, up to 2^30. 0 and 1 make
-	// every hit an event.
-	Every int
-	// PerSecond makes at most that many hits a second events on each processor,
-	// up to 2^30. An eighth of them can come at once. 0 is no limit.
-	PerSecond int
 }
 
 const (
@@ -336,8 +330,8 @@ func (s *definition) parsePlan() (err error) {
 		value, atMost int
 	}{
 		{"RingSize", size, maxRingSize}, {"StackDepth", e.StackDepth, maxStackDepth},
-		{"StackCopy", e.StackCopy, maxStackCopy}, {"Sampling", e.Sampling.Every, maxSampling},
-		{"Sampling", e.Sampling.PerSecond, maxSampling},
+		{"StackCopy", e.StackCopy, maxStackCopy}, {"SampleEvery", e.SampleEvery, maxSampling},
+		{"SamplePerSecond", e.SamplePerSecond, maxSampling},
 	} {
 		if number.value < 0 || number.value > number.atMost {
 			return notBetween(number.field, number.value, 0, number.atMost)
@@ -351,8 +345,8 @@ func (s *definition) parsePlan() (err error) {
 	case e.Next != nil && (len(e.Spans) > 1 || o.Mode == usdt.ModeMulti):
 		return optionError("Next",
 			errors.New("a program after each event needs another mode than ModeMulti, and at most one of Spans"))
-	case e.Sampling.Every > 1 && e.Sampling.PerSecond > 0:
-		return optionError("Sampling", errors.New("there are both Every and PerSecond"))
+	case e.SampleEvery > 1 && e.SamplePerSecond > 0:
+		return optionError("SamplePerSecond", errors.New("there is SampleEvery, too"))
 	case e.Delay < 0:
 		return optionError("Delay", fmt.Errorf("%v is negative", e.Delay))
 	case !sent:
@@ -370,10 +364,10 @@ func (s *definition) parsePlan() (err error) {
 		StartStacks: e.StartStacks && e.StackDepth+e.StackCopy > 0, Exits: e.Exits,
 	}
 	switch {
-	case e.Sampling.Every > 1:
-		plan.Events.Sampling = &bpfgen.Sampling{Every: uint32(e.Sampling.Every)}
-	case e.Sampling.PerSecond > 0:
-		plan.Events.Sampling = &bpfgen.Sampling{Rate: uint32(e.Sampling.PerSecond)}
+	case e.SampleEvery > 1:
+		plan.Events.Sampling = &bpfgen.Sampling{Every: uint32(e.SampleEvery)}
+	case e.SamplePerSecond > 0:
+		plan.Events.Sampling = &bpfgen.Sampling{Rate: uint32(e.SamplePerSecond)}
 	}
 	if e.ShareRing {
 		plan.Events.Share = &bpfgen.Share{}

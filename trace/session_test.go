@@ -348,11 +348,11 @@ func TestOpenErrors(t *testing.T) {
 			Events: &trace.EventOptions{RingSize: -1}},
 			"option RingSize: -1 is not between 0 and .*"},
 		{usdt.Target{Path: path}, "three", trace.SessionOptions{
-			Events: &trace.EventOptions{Sampling: trace.Sampling{PerSecond: -1}}},
-			"option Sampling: -1 is not between 0 and .*"},
+			Events: &trace.EventOptions{SamplePerSecond: -1}},
+			"option SamplePerSecond: -1 is not between 0 and .*"},
 		{usdt.Target{Path: path}, "three", trace.SessionOptions{Events: &trace.EventOptions{
-			Sampling: trace.Sampling{Every: 2, PerSecond: 1}}},
-			"option Sampling: there are both Every and PerSecond"},
+			SampleEvery: 2, SamplePerSecond: 1}},
+			"option SamplePerSecond: there is SampleEvery, too"},
 		{usdt.Target{Path: path}, "three", trace.SessionOptions{
 			Events: &trace.EventOptions{RingSize: 1<<30 + 1}},
 			"option RingSize: .*"},

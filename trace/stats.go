@@ -34,7 +34,7 @@ type Losses struct {
 	// there is room for 65,536 at a time.
 	Processes uint64
 	// NotSampled are hits that became no event because of
-	// EventOptions.Sampling.
+	// EventOptions.SampleEvery or SamplePerSecond.
 	NotSampled uint64
 	// Unrepresented are those of NotSampled and Events that no event stands for
 	// so far: no later hit of their process and site became one. With the

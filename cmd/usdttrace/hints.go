@@ -71,13 +71,11 @@ func (t *tracer) named(err error) error {
 		return err
 	}
 	flag := map[string]string{"Filter": "where", "RingSize": "buffer", "StackCopy": "unwind",
-		"Sampling": "every", "Family": "follow", "Captures": "str",
+		"SampleEvery": "every", "SamplePerSecond": "rate", "Family": "follow", "Captures": "str",
 	}[option.Field]
 	switch {
 	case option.Field == "Spans": // all else of them has been checked
 		return fmt.Errorf("--match: %w", option.Err)
-	case option.Field == "Sampling" && t.options.rate > 0:
-		flag = "rate"
 	case option.Field == "Captures" && option.Index >= 0:
 		flag = captureFlag(&t.options.captures[option.Index])
 	case option.Field == "Aggregations":

@@ -607,7 +607,7 @@ func (o *options) events(defined bool) *trace.EventOptions {
 		RingSize:    o.buffer,
 		ReuseEvents: true, // each is printed, or added to a sample, before the next comes
 		Captures:    slices.Clone(o.captures),
-		Sampling:    trace.Sampling{Every: o.every, PerSecond: o.rate},
+		SampleEvery: o.every, SamplePerSecond: o.rate,
 	}
 	for i := range e.Captures {
 		if c := &e.Captures[i]; len(c.Probes) == 0 && !o.measuresCalls() {

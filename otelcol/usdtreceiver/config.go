@@ -307,7 +307,7 @@ func inField(name string, err error) error {
 var optionFields = map[string]string{
 	"Filter": "where", "Where": "where", "Value": "value", "Pair": "pair", "By": "attributes",
 	"Histogram": "per_doubling", "MaxKeys": "cardinality_limit",
-	"RingSize": "buffer_size", "Sampling": "rate_limit", "Captures": "attributes",
+	"RingSize": "buffer_size", "SamplePerSecond": "rate_limit", "Captures": "attributes",
 	"Arg": "attributes", "Max": "attributes", "Length": "attributes",
 }
 

@@ -38,7 +38,7 @@ func (c *LogConfig) parse() (*logs, error) {
 	}
 	l.terms = termsOf(l.attributes, l.parent)
 	l.options = sessionOptions(c.Where, &trace.EventOptions{Captures: captures(l.terms),
-		RingSize: c.BufferSize, Delay: delay, Sampling: trace.Sampling{PerSecond: c.RateLimit}})
+		RingSize: c.BufferSize, Delay: delay, SamplePerSecond: c.RateLimit})
 	if len(l.attributes) == 0 {
 		l.options.Events.Captures = append(l.options.Events.Captures,
 			trace.Capture{Max: defaultText}) // of all texts

@@ -134,7 +134,7 @@ func (m *metric) parseOpen(latency trace.Latency) (err error) {
 	}
 	m.options = sessionOptions(c.Where, &trace.EventOptions{
 		Spans: []trace.Latency{latency}, Captures: captures(termsOf(m.terms, nil)),
-		Sampling: trace.Sampling{Every: 1 << 30}, RingSize: 64 << 10, // hardly any event comes
+		SampleEvery: 1 << 30, RingSize: 64 << 10, // hardly any event comes
 	})
 	return ofOption(m.options.Validate())
 }

@@ -137,7 +137,7 @@ func (o *options) probe(messages io.Writer) (*profiler.Options, []elfnote.Patter
 	}
 	opts := &profiler.Options{Session: trace.SessionOptions{
 		Filter: o.where, Definitions: (*providers.Definitions)(definitions),
-		Events: &trace.EventOptions{Sampling: trace.Sampling{Every: o.every}, Delay: 50 * time.Millisecond,
+		Events: &trace.EventOptions{SampleEvery: o.every, Delay: 50 * time.Millisecond,
 			RingSize: 32 << 20},
 	}}
 	opts.Changed = func(changes *watch.Changes[*trace.Attachment]) {

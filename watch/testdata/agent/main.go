@@ -55,7 +55,7 @@ func run(ctx context.Context, host proc.FS, command string) error {
 		Value: "arg0", Histogram: trace.Exponential(8, 1)}}
 	session, err := trace.New(&trace.SessionOptions{
 		Definitions:  providers.Builtin(),
-		Events:       &trace.EventOptions{Sampling: trace.Sampling{PerSecond: 1000}},
+		Events:       &trace.EventOptions{SamplePerSecond: 1000},
 		Aggregations: []*trace.Aggregation{exported.values},
 	})
 	if err != nil {
