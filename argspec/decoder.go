@@ -11,7 +11,7 @@ import (
 
 // A File is the ELF file that has a probe, as far as its arguments depend on
 // it. An *elfnote.File is one. Programs with an ELF reader of their own
-// implement it; [Machine] stands for a file of which no more is known.
+// implement it; [Parse] is for a machine of which no file is known.
 type File interface {
 	// Header returns the ELF header. Four fields matter. Machine decides the
 	// syntax of the arguments. Class is ELFCLASS32 or ELFCLASS64, and

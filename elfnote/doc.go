@@ -47,13 +47,6 @@
 // attached to, except those of a debug file or an object file. A note that
 // fails a check is reported as an error, and affects no other.
 //
-// # Symbols
-//
-// Some arguments name symbols, as in "4@counter(%rip)". Function Decode of
-// package argspec finds them in the file. No other file is read. DebugSymbols
-// of package stack adds those that were stripped from the file and are in its
-// separate debug file.
-//
 // # What is read
 //
 // A running program does not have the notes in memory: the section headers of

@@ -80,13 +80,7 @@ type Manager struct {
 }
 
 // NewManager prepares a collection for USDT probes, after it was read and
-// before it is loaded. Then load the collection with the Manager's
-// CollectionOptions:
-//
-//	spec, err := loadTracer() // by bpf2go, or libbpf.LoadCollectionSpec
-//	mgr, err := usdt.NewManager(spec, nil)
-//	var objs tracerObjects
-//	err = spec.LoadAndAssign(&objs, mgr.CollectionOptions())
+// before it is loaded with the Manager's CollectionOptions.
 //
 // NewManager changes spec: the attach type of USDT programs, the size of the
 // support maps, and the variable that tells the programs whether there is a BPF
