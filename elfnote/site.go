@@ -120,8 +120,8 @@ func (f *File) Sites() iter.Seq2[Site, error] {
 // and an error that names it, and hides no other. What can be wrong with all
 // notes, such as an unknown class, yields one error.
 //
-// The section is the content of .note.stapsdt. It must not be compressed. Of the
-// header, Class, Data and Type count. An object file (ET_REL) is refused,
+// The section is the content of .note.stapsdt. It must not be compressed. Of
+// the header, Class, Data and Type count. An object file (ET_REL) is refused,
 // because its addresses need relocations. base is the address of .stapsdt.base,
 // 0 if there is none. Of the segments, those of types PT_LOAD and PT_GNU_RELRO
 // count. Without any, locations and semaphores are not checked, and have no

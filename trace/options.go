@@ -113,15 +113,15 @@ type EventOptions struct {
 	// and s390x.
 	StackCopy int
 
-	// SampleEvery makes about one hit in that many an event, up to 2^30. 0 and 1
-	// make every hit an event. The hits are chosen at random, after the Filter,
-	// and [Event.Weight] is the number of hits that an event stands for.
-	// Aggregations see all hits. Losses.NotSampled counts the hits that became
-	// no event.
+	// SampleEvery makes about one hit in that many an event, up to 2^30. 0 and
+	// 1 make every hit an event. The hits are chosen at random, after the
+	// Filter, and [Event.Weight] is the number of hits that an event stands
+	// for. Aggregations see all hits. Losses.NotSampled counts the hits that
+	// became no event.
 	SampleEvery int
-	// SamplePerSecond, in the place of SampleEvery, makes at most that many hits
-	// a second events on each processor, up to 2^30. An eighth of them can come
-	// at once. 0 is no limit.
+	// SamplePerSecond, in the place of SampleEvery, makes at most that many
+	// hits a second events on each processor, up to 2^30. An eighth of them can
+	// come at once. 0 is no limit.
 	SamplePerSecond int
 
 	// ArgumentsOnly leaves Time, Monotonic, PID, TID, Command and CPU out of

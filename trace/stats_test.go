@@ -157,7 +157,8 @@ func TestFloodLeavesRoomForTheEventsOfOthers(t *testing.T) {
 				qt.Check(t, qt.Equals(count[noisy.PID]+losses.Events, flood))
 				qt.Assert(t, qt.HasLen(stats.LostBy, 1))
 				row := stats.LostBy[0]
-				qt.Check(t, qt.Equals(fmt.Sprint(row.Keys, row.Count), fmt.Sprintf("[%d 0] %d", id, losses.Events)))
+				qt.Check(t, qt.Equals(fmt.Sprint(row.Keys, row.Count),
+					fmt.Sprintf("[%d 0] %d", id, losses.Events)))
 			})
 		}
 	})

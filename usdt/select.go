@@ -221,8 +221,8 @@ type Selection struct {
 	watched      bool // it may become one for each process
 }
 
-// Sites returns the sites, in the order of the file's notes. The caller must not
-// change the slice. [Selection.AttachRaw] takes its indices.
+// Sites returns the sites, in the order of the file's notes. The caller must
+// not change the slice. [Selection.AttachRaw] takes its indices.
 func (s *Selection) Sites() []Site { return s.sites }
 
 // Skipped returns the sites of the selected probes that cannot be attached, and

@@ -76,9 +76,9 @@ type Part[A any] struct {
 // take no more than about 100 ms at a time: the rest is tried next time.
 //
 // changed, if not nil, gets what was attached and detached, and what went
-// wrong. One goroutine at a time calls it: one that calls Sync, Run or Close, or
-// one of the Watch's own when a file has lingered or something is
-// tried again. It must not call these methods.
+// wrong. One goroutine at a time calls it: one that calls Sync, Run or Close,
+// or one of the Watch's own when a file has lingered or something is tried
+// again. It must not call these methods.
 //
 // The error wraps [os.ErrClosed] if a Manager or session is closed. Other
 // errors say that there is no part, or a program that was not loaded for its
