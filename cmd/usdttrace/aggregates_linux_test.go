@@ -76,7 +76,8 @@ func TestSumsAreATable(t *testing.T) {
 	lines := r.interrupt().ok()
 	qt.Assert(t, qt.HasLen(lines, 4))
 	qt.Check(t, qt.DeepEquals(strings.Fields(lines[1]),
-		[]string{"PROBE", "COUNT", "RATE", "AVERAGE", "P50", "P90", "P99", "MAX", "TOTAL", "%"}))
+		[]string{"PROBE", "COUNT", "RATE", "AVERAGE", "P50", "P90", "P99", "MAX", "TOTAL", "%",
+			"OF", "COUNT"}))
 	for _, line := range lines[2:] {
 		if strings.HasPrefix(line, "gousdt_test:three") {
 			fields := strings.Fields(line)

@@ -491,7 +491,8 @@ const maxNamed = 16
 
 func (o *scopeFlags) setPID(s string) error {
 	several := func(condition string) error {
-		return fmt.Errorf("one process can be given: -a --where '%s' watches several", condition)
+		return fmt.Errorf("one process can be given: -a --where '%s' watches several, without "+
+			"those that they start: for these, run usdttrace once for each, with -p PID -f", condition)
 	}
 	if o.pid != 0 || strings.Contains(s, ",") {
 		words := commandline.Split(s)

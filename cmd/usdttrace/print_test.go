@@ -207,6 +207,15 @@ func TestTablesOfLargeNumbersFitTheTerminal(t *testing.T) {
 	}
 }
 
+// What ends without a start had begun before, except in a command that was
+// watched from its start.
+func TestEndsWithoutAStartInACommand(t *testing.T) {
+	for watched, want := range map[bool]string{true: "without a start\n", false: "had begun before\n"} {
+		s := &summary{watched: watched, losses: losses{Losses: trace.Losses{Unmatched: 2}}}
+		qt.Check(t, qt.StringContains(s.text(), want))
+	}
+}
+
 // The window of --live has the hits of the last minute, and little more.
 func TestLiveHasTheLastMinute(t *testing.T) {
 	a := &aggregation{Aggregation: trace.Aggregation{MaxKeys: 2}}

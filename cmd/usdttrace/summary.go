@@ -47,6 +47,7 @@ type summary struct {
 	prepares   bool   // the calls are transactions of PostgreSQL
 	self       bool   // own times of calls are asked for
 	float      bool   // floats are added up
+	watched    bool   // a command was watched, all of it from its start
 	fromEvents bool   // stacks are counted from events
 	slowed     string // which times contain the cost of a probe that is attached for them
 	behind     string // which keys are behind pointers of the program
@@ -129,6 +130,7 @@ func (t *tracer) report(c collected) error {
 			t.messages.Warn("other files may have been attached late: " +
 				"the kernel has lost records of mappings")
 		}
+		s.watched = t.command != nil && complete && len(s.late) == 0
 	}
 	if s.sites == 0 {
 		if !t.options.quiet {
@@ -261,7 +263,9 @@ func (s *summary) text() string {
 	unstarted := "ends without a start"
 	if s.losses.Mismatch == "" {
 		without += ", as of processes that ran exec"
-		unstarted += ", as of calls that had begun before"
+		if !s.watched {
+			unstarted += ", as of calls that had begun before"
+		}
 	}
 	if !s.failures && s.losses.Mismatch == "" {
 		left += unended

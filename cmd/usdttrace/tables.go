@@ -294,9 +294,9 @@ func (p *textPrinter) table(b *strings.Builder, a *aggregation, s *trace.Snapsho
 		header = append(header, right(c.name))
 	}
 	rows := rowsOf(s)
-	shares := sharesOf(a, rows)
+	shares, of := sharesOf(a, rows)
 	if len(s.By) > 0 {
-		header = append(header, right("%"))
+		header = append(header, right("%"+strings.ToUpper(of)))
 	}
 	lines = append(lines, header)
 	for i, row := range rows {
@@ -359,9 +359,9 @@ func fileAmong(s *trace.Snapshot, file string) (shown string) {
 }
 
 // sharesOf returns each row's share of the total sum, or of the total count if
-// there is no sum, or one that is 0 or has negative parts.
-func sharesOf(a *aggregation, rows []*trace.Row) []float64 {
-	each := make([]float64, len(rows))
+// there is no sum, or one that is 0 or has negative parts: of says so then.
+func sharesOf(a *aggregation, rows []*trace.Row) (each []float64, of string) {
+	each = make([]float64, len(rows))
 	add := func(value func(*trace.Row) float64) (total float64) {
 		for i, row := range rows {
 			each[i] = value(row)
@@ -375,11 +375,14 @@ func sharesOf(a *aggregation, rows []*trace.Row) []float64 {
 	}
 	if total == 0 || slices.Min(each) < 0 {
 		total = add(sortable["count"])
+		if a.Sum {
+			of = " of count"
+		}
 	}
 	for i := range each {
 		each[i] /= total
 	}
-	return each
+	return each, of
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
@@ -454,7 +457,7 @@ func (p *textPrinter) fitTable(b *strings.Builder, lines [][]terminal.Cell) {
 // histogram if they are drawn.
 func (p *textPrinter) rowsApart(b *strings.Builder, a *aggregation, s *trace.Snapshot) {
 	rows := rowsOf(s)
-	shares := sharesOf(a, rows)
+	shares, of := sharesOf(a, rows)
 	columns := columnsOf(a, s)
 	for i, row := range rows {
 		var texts []string
@@ -463,7 +466,7 @@ func (p *textPrinter) rowsApart(b *strings.Builder, a *aggregation, s *trace.Sna
 		}
 		switch {
 		case !a.drawn:
-			texts = append(texts, percent(shares[i]))
+			texts = append(texts, percent(shares[i])+of)
 		case i > 0:
 			b.WriteByte('\n')
 		}
