@@ -302,6 +302,14 @@ func testStatementsOfStartingSessions(t *testing.T) {
 	qt.Check(t, qt.Not(qt.StringContains(stdout, "SELECT 'ended'")))
 }
 
+// A table of statements that fail says which of them no probe shows.
+func TestStatementsThatFailUnseen(t *testing.T) {
+	testprog.RequireBPF(t)
+	server := testprog.StartPostgres(t)
+	r := watching(t, "--latency", "postgresql:statement", "--where", "failed", server.File)
+	qt.Check(t, qt.StringContains(r.interrupt().stderr, "not seen: statements that fail in a transaction"))
+}
+
 // Statements and transactions fail at one probe. Each call has its own name.
 func TestStatementsOfTransactionsThatFail(t *testing.T) {
 	testprog.RequireBPF(t)

@@ -45,6 +45,7 @@ type summary struct {
 	costs      *costs // nil unless asked for
 	failures   bool   // the ends of all failed calls are known
 	prepares   bool   // the calls are transactions of PostgreSQL
+	savepoints bool   // statements of PostgreSQL that fail are asked for
 	self       bool   // own times of calls are asked for
 	float      bool   // floats are added up
 	watched    bool   // a command was watched, all of it from its start
@@ -123,6 +124,10 @@ func (t *tracer) report(c collected) error {
 	s.prepares = !slices.ContainsFunc(t.options.pairs(), func(pair defs.PairPattern) bool {
 		return pair.String() != "postgresql:transaction"
 	})
+	s.savepoints = strings.Contains(t.options.where, "failed") &&
+		slices.ContainsFunc(t.options.pairs(), func(pair defs.PairPattern) bool {
+			return pair.String() == "postgresql:statement"
+		})
 	s.sites, s.files = t.targets.watched()
 	if t.latecomers != nil {
 		var complete bool
@@ -194,6 +199,9 @@ func (t *tracer) reportRows(s *summary) error {
 	return nil
 }
 
+// notAggregated is how the summary begins with hits that no row of a table has.
+const notAggregated = "not aggregated: "
+
 // reportSummary prints the calls that go on, the summary, and why nothing came.
 func (t *tracer) reportSummary(s *summary) {
 	if s.events == 0 {
@@ -205,9 +213,9 @@ func (t *tracer) reportSummary(s *summary) {
 	t.printer.summary(s)
 	switch {
 	case t.out.Flush() != nil:
-	case t.options.quiet && s.costs != nil: // which was asked for
-		t.messages.Print(s.costs.text())
-	case !t.options.quiet:
+	case t.options.quiet:
+		t.messages.Print(s.quietText())
+	default:
 		t.messages.Print(s.text())
 		var lines []string
 		if s.events == 0 {
@@ -220,6 +228,20 @@ func (t *tracer) reportSummary(s *summary) {
 			t.messages.Print(line + "\n")
 		}
 	}
+}
+
+// quietText is text with no more than what tables lack, which look whole
+// without it, and the costs if they were asked for.
+func (s *summary) quietText() (text string) {
+	for line := range strings.Lines(s.text()) {
+		if strings.Contains(line, notAggregated) {
+			text += line
+		}
+	}
+	if s.costs != nil {
+		text += s.costs.text()
+	}
+	return text
 }
 
 // mismatch says that starts and ends seem to belong together in another way
@@ -297,8 +319,8 @@ func (s *summary) text() string {
 			"there are more than %d (--max-keys)", s.maxKeys)},
 		{s.overflow, "hits are in (other) because their keys came too fast for the room " +
 			"in the kernel: they may have a row (--max-keys)"},
-		{s.losses.Unreadable, "not aggregated: " + unread},
-		{s.losses.SelfUnknown, "not aggregated: the own time is not known where a call inside was left without " +
+		{s.losses.Unreadable, notAggregated + unread},
+		{s.losses.SelfUnknown, notAggregated + "the own time is not known where a call inside was left without " +
 			"its end, or where a thread has several stacks, as for coroutines or fibers"},
 		{s.unreadable, "with an <unreadable> argument: " + notInMemory},
 		{s.losses.Starts, "not measured: there was no room for more starts"},
@@ -321,6 +343,10 @@ func (s *summary) text() string {
 		if doubt != "" {
 			text += doubt + "\n"
 		}
+	}
+	if s.savepoints {
+		text += "not seen: statements that fail in a transaction with savepoints, " +
+			"while the extended protocol parses or binds them\n"
 	}
 	text += lateText(s.late)
 	f := s.frames

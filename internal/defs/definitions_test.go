@@ -307,7 +307,7 @@ func TestNotesAndPairsThatAreNone(t *testing.T) {
 	}{
 		{"postgresql", "clog__checkpoint__start", 0, "is_normal: false for the .*"},
 		{"postgresql", "multixact__checkpoint__done", 0, "is_normal: false for the .*"},
-		{"postgresql", "sort__done", 1, "used: blocks of 8 kB .* else kB of memory"},
+		{"postgresql", "sort__done", 1, "used: blocks of 8 kB .* else kB of memory; the leader .* again"},
 		{"postgresql", "buffer__extend__done", 5, "blocks: .*"},
 		{"hotspot", "object__alloc", 3, "size: .* garbage .*"},
 		{"hotspot", "object__alloc", 0, "java_thread_id: "},

@@ -124,7 +124,7 @@ provider hotspot {
 #pragma gousdt time hotspot:thread__sleep a thread sleeps in Thread.sleep
 #pragma gousdt time hotspot:thread__park a thread is parked, as to wait for a lock of java.util.concurrent or for work
 #pragma gousdt time hotspot:class__initialization a thread initializes a class, or finds that another one has done so
-#pragma gousdt time hotspot:gc a collection stops the program, without the time until all threads have stopped (-Xlog:safepoint)
+#pragma gousdt time hotspot:gc a collection stops the program, without the time until all threads have stopped (-Xlog:safepoint); with ZGC, part of its pauses
 #pragma gousdt time hotspot:mem__pool__gc a collection of a memory pool runs, with that of other pools
 #pragma gousdt time hotspot:method__compile a method is compiled, by a thread of the compiler
 #pragma gousdt time hotspot:monitor__contended a thread waits to enter a monitor

@@ -218,12 +218,12 @@ provider postgresql {
 
 #pragma gousdt note postgresql:lock__wait__* object_type named as in pg_locks from PostgreSQL 13 on; before, page and what follows it are one less
 #pragma gousdt note postgresql:*__checkpoint__* is_normal false for the checkpoint of a shutdown
-#pragma gousdt note postgresql:sort__done used blocks of 8 kB on disk if is_external, else kB of memory
+#pragma gousdt note postgresql:sort__done used blocks of 8 kB on disk if is_external, else kB of memory; the leader of a parallel CREATE INDEX has those of its workers again
 #pragma gousdt note postgresql:buffer__extend__done blocks that were added, perhaps fewer than asked for
 
 #pragma gousdt match postgresql:lwlock tranche
 
-#pragma gousdt time postgresql:statement a statement of the extended protocol is executed, without its parsing, planning and commit; a message of the simple protocol is handled, with all of these
+#pragma gousdt time postgresql:statement a statement of the extended protocol is executed, without its parsing, planning and commit, and the waits for locks in these; a message of the simple protocol is handled, with all of these
 #pragma gousdt time postgresql:transaction a transaction runs, with the time that it waits for its client; also that of a parallel worker
 #pragma gousdt time postgresql:query all statements of a text are parsed, planned and executed, in the simple protocol
 #pragma gousdt time postgresql:query__parse a text is parsed
@@ -257,7 +257,7 @@ provider postgresql {
 #pragma gousdt when postgresql:query__plan__start the planning of a statement starts
 #pragma gousdt when postgresql:query__plan__done the planning of a statement is done
 #pragma gousdt when postgresql:query__execute__start the execution of a statement starts
-#pragma gousdt when postgresql:query__execute__done the execution of a statement is done
+#pragma gousdt when postgresql:query__execute__done the execution of a statement is done; twice for one that writes, so that gaps after it count twice
 #pragma gousdt when postgresql:statement__status a server process sets what pg_stat_activity shows of it
 #pragma gousdt when postgresql:checkpoint__start a checkpoint starts
 #pragma gousdt when postgresql:checkpoint__done a checkpoint is done
