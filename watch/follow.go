@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
+	"github.com/gousdt/gousdt/internal/settle"
 )
 
 // file is a file that a process maps, or did until a moment ago.
@@ -390,7 +390,7 @@ func (w *Watch) written(id procfs.FileID, opened *opened) {
 	go func() {
 		file := elffile.OSFile(pair.File.ELF())
 		for range longestWrite / writePause {
-			if w.isStopped() || attaching.Settled(file, writePause) {
+			if w.isStopped() || settle.File(file, writePause) {
 				break
 			}
 		}

@@ -19,7 +19,6 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/debuginfo"
@@ -29,6 +28,7 @@ import (
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
+	"github.com/gousdt/gousdt/internal/settle"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
@@ -722,7 +722,7 @@ func (t *tracer) attachWritten(f *namedFile, of *attachedFile) (*trace.Attachmen
 	if now, err := file.Stat(); err == nil && !os.SameFile(now, was) {
 		return nil, errReplaced
 	}
-	for until := time.Now().Add(longestWrite); !attaching.Settled(file, interval/10) &&
+	for until := time.Now().Add(longestWrite); !settle.File(file, interval/10) &&
 		t.ctx.Err() == nil && time.Now().Before(until); {
 	}
 	sel, err := usdt.Select(target, t.options.patterns...)

@@ -100,16 +100,3 @@ func TestWriteIsNoticedWithoutALease(t *testing.T) {
 		l.Return()
 	}
 }
-
-func TestSettledWaitsForTheWriter(t *testing.T) {
-	testneeds.Root(t)
-	path := filepath.Join(t.TempDir(), "file")
-	file, err := os.Create(path)
-	qt.Assert(t, qt.IsNil(err))
-	reading, err := os.Open(path)
-	qt.Assert(t, qt.IsNil(err))
-	defer reading.Close()
-	qt.Check(t, qt.IsFalse(attaching.Settled(reading, 10*time.Millisecond)))
-	time.AfterFunc(10*time.Millisecond, func() { file.Close() })
-	qt.Check(t, qt.IsTrue(attaching.Settled(reading, testneeds.Patience(time.Minute))))
-}

@@ -197,7 +197,7 @@ const (
 
 // Touch brings the read-only data of a file that a process maps into its
 // memory. The path is that of maps; the process may have ended. fs is the proc
-// file system; nil is /proc.
+// file system; "" is /proc.
 func (t *Texts) Touch(ctx context.Context, fs procfs.FS, pid int, path string) {
 	if t.touching.Load() >= maxTouching {
 		return

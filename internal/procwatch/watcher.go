@@ -31,7 +31,7 @@ import (
 // reports nothing. Filter, Patient and BeforePass are as package watch has
 // them.
 type WatcherOptions struct {
-	// FS is the proc file system; nil is /proc.
+	// FS is the proc file system; "" is /proc.
 	FS         procfs.FS
 	Filter     func(proc.Process) bool
 	Patient    bool
