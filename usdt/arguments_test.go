@@ -86,7 +86,7 @@ func TestAttachLeavesTheRedZoneAlone(t *testing.T) {
 		target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
 		for _, probe := range []string{"nop", "nop10", "nop5"} {
 			lnk := c.attach(t, c.Collect3, target, probe, nil)
-			moved := sitesOf(lnk.Selection())[0].Instruction - sitesOf(lnk.Selection())[0].Location
+			moved := lnk.Selection().Sites()[0].Instruction - lnk.Selection().Sites()[0].Location
 			if probe == "nop10" && uprobeAnswer() == unix.EPROTO {
 				qt.Check(t, qt.Equals(moved, 1), qt.Commentf(probe))
 			} else {
@@ -146,7 +146,7 @@ func patch(t *testing.T, path, probe string, code []byte) {
 	defer sel.Close()
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
 	qt.Assert(t, qt.IsNil(err))
-	_, err = file.WriteAt(code, int64(sitesOf(sel)[0].Offset))
+	_, err = file.WriteAt(code, int64(sel.Sites()[0].Offset))
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(file.Close()))
 }

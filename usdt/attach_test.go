@@ -377,7 +377,7 @@ func TestAttachWithUnavailableArguments(t *testing.T) {
 	process := testprog.Start(t, "target-pie")
 	target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
 	lnk := c.attach(t, c.Collect, target, "structure", nil)
-	args := sitesOf(lnk.Selection())[0].Args
+	args := lnk.Selection().Sites()[0].Args
 	qt.Assert(t, qt.Equals(unavailable(lnk), 2))
 	qt.Assert(t, qt.IsNotNil(args[1].Err))
 	qt.Assert(t, qt.IsNotNil(args[2].Err))

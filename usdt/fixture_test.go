@@ -194,14 +194,6 @@ func (c *collector) Watch(opts *watch.Options, changed func(*watch.Changes[*watc
 	return watchPrograms(c.Manager, opts, changed, programs...)
 }
 
-// sitesOf returns the sites of a selection, each by its index.
-func sitesOf(sel *usdt.Selection) (sites []usdt.Site) {
-	for _, site := range sel.Sites() {
-		sites = append(sites, site)
-	}
-	return sites
-}
-
 // unavailable counts the arguments of a link's sites that cannot be fetched.
 func unavailable(lnk *usdt.Link) int {
 	n := 0

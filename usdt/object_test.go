@@ -155,7 +155,7 @@ func checkLibbpfArguments(
 		process.Fire(group, 1)
 		seen := make(map[string]int)
 		for _, event := range c.next(t, hits) {
-			site := sitesOf(lnk.Selection())[event.Cookie]
+			site := lnk.Selection().Sites()[event.Cookie]
 			name := site.Provider + ":" + site.Name
 			qt.Assert(t, qt.IsTrue(seen[name] < len(of[name].Hits)),
 				qt.Commentf("%s is hit too often", name))

@@ -49,7 +49,7 @@ func TestSelectOfAProcessFile(t *testing.T) {
 		elfnote.Exact("gousdt_test", "three"))
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.IsTrue(len(all.Sites()) > len(sel.Sites())))
-	qt.Check(t, qt.Equals(sitesOf(sel)[0].Name, "three"))
+	qt.Check(t, qt.Equals(sel.Sites()[0].Name, "three"))
 	qt.Check(t, qt.Equals(sel.PID(), 0))
 	lnk, err := c.Attach(c.Collect, usdt.Target{Selection: sel}, nil)
 	qt.Assert(t, qt.IsNil(err))
@@ -85,7 +85,7 @@ func TestSelectAmongTheSitesOfASelection(t *testing.T) {
 	defer all.Close()
 	one, err := usdt.Select(usdt.Target{Selection: all}, patterns(t, "*:three")...)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(sitesOf(one)[0].Name, "three"))
+	qt.Check(t, qt.Equals(one.Sites()[0].Name, "three"))
 	qt.Check(t, qt.Equals(len(one.Sites()), 1))
 	_, skipped := one.Skipped()
 	qt.Check(t, qt.Equals(skipped, 0))
@@ -168,7 +168,7 @@ func TestSelectionListsTheFirstSkippedSites(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	qt.Check(t, qt.Equals(len(sel.Sites()), 1))
-	qt.Check(t, qt.Equals(sitesOf(sel)[0].Name, "fit"))
+	qt.Check(t, qt.Equals(sel.Sites()[0].Name, "fit"))
 	skipped, count := sel.Skipped()
 	qt.Check(t, qt.HasLen(skipped, 1024))
 	qt.Check(t, qt.Equals(count, 3*1024))
@@ -388,7 +388,7 @@ func TestAttachWithoutTheManagerFindsNoSpec(t *testing.T) {
 	sel, err := usdt.Select(target, elfnote.Exact(provider, "guarded"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
-	site := sitesOf(sel)[0]
+	site := sel.Sites()[0]
 	executable, err := link.OpenExecutable(path)
 	qt.Assert(t, qt.IsNil(err))
 	plain, err := executable.Uprobe("x", c.Collect, &link.UprobeOptions{
@@ -433,7 +433,7 @@ func TestAttachSkipsSitesThatCannotBeAttached(t *testing.T) {
 	check := func(t *testing.T, c *collector, lnk *usdt.Link, process *testprog.Process) {
 		t.Helper()
 		qt.Assert(t, qt.Equals(len(lnk.Selection().Sites()), 1))
-		qt.Assert(t, qt.Equals(sitesOf(lnk.Selection())[0].Name, "three"))
+		qt.Assert(t, qt.Equals(lnk.Selection().Sites()[0].Name, "three"))
 		skipped, count := lnk.Selection().Skipped()
 		qt.Assert(t, qt.Equals(count, 1))
 		qt.Assert(t, qt.Equals(skipped[0].Name, "no_nop"))
@@ -502,7 +502,7 @@ func TestSelectSkipsASharedInstructionWithAnotherSemaphore(t *testing.T) {
 	}
 	content, err := os.ReadFile(path)
 	qt.Assert(t, qt.IsNil(err))
-	first, second := sitesOf(sel)[0], sitesOf(sel)[1]
+	first, second := sel.Sites()[0], sel.Sites()[1]
 	at := bytes.Index(content, append(word(second.Location), word(second.Base)...))
 	qt.Assert(t, qt.IsTrue(at > 0))
 	copy(content[at:], word(first.Location))

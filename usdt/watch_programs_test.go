@@ -108,7 +108,7 @@ func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
 				for _, a := range told.Attached {
 					names := map[*ebpf.Program]string{c.Collect3: "guarded", c.Collect: "three"}
 					qt.Assert(t, qt.Equals(len(a.Link.Selection().Sites()), 1))
-					qt.Assert(t, qt.Equals(sitesOf(a.Link.Selection())[0].Name, names[a.program]))
+					qt.Assert(t, qt.Equals(a.Link.Selection().Sites()[0].Name, names[a.program]))
 					unfit := map[*ebpf.Program]int{c.Collect: 1} // no_nop is of this program alone
 					_, skipped := a.Link.Selection().Skipped()
 					qt.Assert(t, qt.Equals(skipped, unfit[a.program]))
