@@ -254,7 +254,7 @@ func TestNamesThatCallsLack(t *testing.T) {
 		opts := &trace.SessionOptions{Definitions: definitions,
 			Aggregations: []*trace.Aggregation{&test.aggregation}}
 		qt.Check(t, qt.ErrorMatches(opts.Validate(), `option Aggregations\[0\]: `+test.field+
-			`: .* gousdt_calls:statement has no (relation|name)`))
+			`: .* gousdt_calls:statement has no (relation|name).*`))
 	}
 	for field, opts := range map[string]*trace.SessionOptions{
 		"Filter": {Filter: "start.relation == 3", Events: &trace.EventOptions{}},
@@ -263,7 +263,7 @@ func TestNamesThatCallsLack(t *testing.T) {
 	} {
 		opts.Definitions, opts.Events.Spans = definitions, []trace.Latency{*call}
 		qt.Check(t, qt.ErrorMatches(opts.Validate(), "option "+field+
-			": .* gousdt_calls:statement has no (relation|name)"))
+			": .* gousdt_calls:statement has no (relation|name).*"))
 	}
 
 	pair := &trace.Latency{Pair: "gousdt_test:three..gousdt_test:specs"}
