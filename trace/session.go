@@ -196,7 +196,7 @@ func (s *Session) Attach(
 	sel, err := usdt.Select(target, patterns...)
 	var none *usdt.NotFoundError
 	if errors.As(err, &none) {
-		return nil, fmt.Errorf("%w%s", err, defs.NearestAmong(none.Probes, none.Patterns))
+		return nil, fmt.Errorf("%w%s", err, (*defs.Definitions)(nil).NearestAmong(none.Probes, none.Patterns))
 	}
 	if err != nil {
 		return nil, err

@@ -23,6 +23,7 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procwatch"
 )
 
 type failure struct {
@@ -403,10 +404,38 @@ func (l *lister) warnUnmatched(found int, where string) {
 	}
 	for i, p := range l.options.patterns {
 		if !l.matched[i] {
-			l.Warn("no probe matches %s", p)
+			var near []string
+			if l.options.ofProcesses() {
+				near = l.nearest(p)
+			}
+			l.Warn("%s", defs.NoMatch(p.String(), "", near))
 		}
 	}
 }
+
+// mostNamed is how many names are suggested.
+const mostNamed = 3
+
+// nearest returns names like a pattern in the files of the processes.
+func (l *lister) nearest(p elfnote.Pattern) (near []string) {
+	pids := l.options.pids
+	if l.options.allProcesses {
+		pids = []int{0}
+	}
+	for _, pid := range pids { // what cannot be read has been said
+		_ = commandline.EachFile(pid, func(pair *procwatch.ProcessFile) {
+			for _, name := range l.calls().NearestProbes(pair.ELF().Sites(), p) {
+				if !slices.Contains(near, name) && len(near) < mostNamed {
+					near = append(near, name)
+				}
+			}
+		}, nil)
+	}
+	return near
+}
+
+// calls returns the definitions that patterns may name calls of.
+func (l *lister) calls() *defs.Definitions { return cmp.Or(l.definitions, defs.Builtin()) }
 
 // elsewhereThan names another file that has the probes, and what to type, if
 // one file was asked for, and is at the path.
@@ -427,7 +456,7 @@ func (l *lister) warnNothing(path string, file *elfnote.File, elsewhere string) 
 		l.Warn("%s: no probes%s", path, elsewhere)
 		return
 	}
-	near := defs.NearestProbes(file.Sites(), l.options.patterns...)
+	near := l.calls().NearestProbes(file.Sites(), l.options.patterns...)
 	text := defs.NoMatch(defs.Or(l.options.patterns), "", near)
 	if len(near) == 0 && elsewhere == "" {
 		text += " (without a pattern, all are listed)"

@@ -107,8 +107,8 @@ func TestFilesOfAProcess(t *testing.T) {
 			"usdtlist: process %[2]s maps %s, which has probes to list: name that, or no file\n",
 		program, pid, library)}))
 	r = usdtlist("-p", pid, "gousdt_test:nonesuch")
-	qt.Check(t,
-		qt.Equals(r, result{exitNothing, "", "usdtlist: no probe matches gousdt_test:nonesuch\n"}))
+	qt.Check(t, qt.Equals(r, result{exitNothing, "",
+		"usdtlist: no probe matches gousdt_test:nonesuch (nearest: gousdt_test:none)\n"}))
 	r = usdtlist("-p", pid, "libnonesuch.so")
 	qt.Check(t, qt.Equals(r.status, exitError))
 	qt.Check(t,

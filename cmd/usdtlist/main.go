@@ -14,7 +14,6 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
-	"github.com/gousdt/gousdt/internal/defs"
 )
 
 // The exit status.
@@ -59,10 +58,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		}
 	}
 	if len(o.patterns) > 0 { // a call has the probes that it stands for
-		known := l.definitions
-		if known == nil {
-			known = defs.Builtin()
-		}
+		known := l.calls()
 		patterns, calls := commandline.Calls(o.patterns, known, func(text string) {
 			m.Note("%s: usdttrace shows calls", text)
 		})

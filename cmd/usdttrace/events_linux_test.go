@@ -390,6 +390,12 @@ func TestNoSuchProbeInAProcess(t *testing.T) {
 	qt.Check(t, qt.Matches(r.stderr.String(), fmt.Sprintf(
 		`usdttrace: process %d has no matching probe yet \(nearest: gousdt_test:three.*\); what it maps later is watched \(Ctrl-C ends\)\n`,
 		p.PID)))
+	listed := start(t, "-l", "-p", decimal(p.PID), "gousdt_test:thre").wait()
+	qt.Check(t, qt.Matches(listed.stderr, `usdttrace: no probe matches gousdt_test:thre in process \d+ `+
+		`\(nearest: gousdt_test:three.*\)\n`))
+	another := watching(t, "-p", decimal(p.PID), "gousdt_test:thre", "gousdt_test:twelve")
+	qt.Check(t, qt.Matches(another.interrupt().stderr, `(?s)usdttrace: no probe matches gousdt_test:thre yet `+
+		`\(nearest: gousdt_test:three.*\)\nusdttrace: watching .*`))
 	p.Stop()
 	result := r.wait()
 	qt.Check(t, qt.Equals(result.status, exitNothing))

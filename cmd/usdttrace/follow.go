@@ -352,7 +352,7 @@ func (t *tracer) beginCommand() error {
 		return err
 	}
 	if sites, _ := t.targets.watched(); sites == 0 {
-		t.addNearest(pid)
+		t.addNearest(t.targets, pid, t.options.patterns...)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func explain(err error) string {
 	case errors.As(err, &notFound) && len(notFound.Patterns) > 0 &&
 		!strings.Contains(err.Error(), " (nearest: "):
 		return err.Error() + cmp.Or(defs.Builtin().Never(notFound.Patterns),
-			defs.NearestAmong(notFound.Probes, notFound.Patterns), listsAll)
+			defs.Builtin().NearestAmong(notFound.Probes, notFound.Patterns), listsAll)
 	case errors.As(err, &denied):
 		return fmt.Sprintf("not permitted (%s): %s", denied.Op, advice(denied.Err))
 	case errors.As(err, &filtered):
@@ -730,7 +730,7 @@ func (t *targets) near(err error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.nearest = defs.AddNearest(t.nearest, notFound.Probes, notFound.Patterns)
+	t.nearest = t.definitions.AddNearest(t.nearest, notFound.Probes, notFound.Patterns)
 }
 
 // addNearest keeps the names of a file's probes that are spelled most like the
@@ -753,16 +753,17 @@ const (
 	allPatience     = 3 * time.Second
 )
 
-// addNearest keeps the names of probes that nearly match in the files of a
-// process, or of all if pid is 0. What cannot be read has no names to offer.
-func (t *tracer) addNearest(pid int) {
+// addNearest keeps, in to, the names of probes that nearly match in the files
+// of a process, or of all if pid is 0. What cannot be read has no names to
+// offer.
+func (t *tracer) addNearest(to *targets, pid int, patterns ...elfnote.Pattern) {
 	patience := allPatience
 	if pid != 0 {
 		patience = nearestPatience
 	}
 	deadline.One(t.ctx, patience, func() {
 		_ = commandline.EachFile(pid, func(pair *procwatch.ProcessFile) {
-			t.targets.addNearest(pair.File.ELF(), t.options.patterns)
+			to.addNearest(pair.File.ELF(), patterns)
 		}, nil)
 	}, nil)
 }
@@ -775,7 +776,16 @@ func (t *tracer) warnUnmatched(so string) {
 	t.targets.mu.Unlock() // a message may wait for its reader
 	for i, p := range t.options.patterns {
 		if !matched[i] {
-			t.messages.Warn("no probe matches %s%s", p, so)
+			like := &targets{definitions: t.targets.definitions}
+			if len(t.targets.selections) == 0 {
+				t.addNearest(like, t.options.pid, p)
+			}
+			for _, sel := range t.targets.selections {
+				like.addNearest(sel.File(), []elfnote.Pattern{p})
+			}
+			like.mu.Lock() // a call that did not return in time may still write
+			t.messages.Warn("no probe matches %s%s%s", p, so, defs.Nearest(like.nearest))
+			like.mu.Unlock()
 		}
 	}
 }

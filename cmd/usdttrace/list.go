@@ -4,6 +4,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -70,10 +71,15 @@ func (t *tracer) list() (err error) {
 	}
 	switch {
 	case err != nil || found > 0:
-	case o.listPairs:
-		err = &nothingError{errors.New("there is no such pair of probes")}
 	default:
+		if len(o.files) == 0 && o.command == nil {
+			t.ctx = context.Background()
+			t.addNearest(t.targets, o.pid, o.patterns...)
+		}
 		err = t.targets.nothing(o.patterns, t.where())
+		if o.listPairs {
+			err = errors.New("there is no such pair of probes" + defs.Nearest(t.targets.nearest))
+		}
 		if o.command != nil {
 			err = fmt.Errorf("%w%s", err, t.commandElsewhere())
 		}

@@ -473,7 +473,7 @@ func (t *tracer) noteBegun() {
 	if _, unfit := t.targets.notAttached(); unfit != nil {
 		text = unfit.Error()
 	} else {
-		t.addNearest(t.options.pid)
+		t.addNearest(t.targets, t.options.pid, t.options.patterns...)
 		nearest, absent := t.targets.absent(t.options.patterns)
 		if absent != "" && t.options.pid != 0 { // waiting will hardly help
 			text = strings.TrimSuffix(text, " yet")

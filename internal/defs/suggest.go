@@ -153,19 +153,29 @@ func counted(names []string) (once []string) {
 	return once
 }
 
-// NearestProbes returns up to three probes of some sites, as PROVIDER:NAME,
-// whose names are spelled most like one of the patterns, best first. Upper and
-// lower case, hyphens and underscores make no difference: people write
-// query-start, as DTrace does, for query__start. If only providers are wanted,
-// as in postgres:*, it returns those, as postgresql:*.
-func NearestProbes(sites iter.Seq2[elfnote.Site, error], patterns ...elfnote.Pattern) []string {
+// NearestProbes returns up to three probes of some sites, as PROVIDER:NAME, and
+// calls and pairs of those that are defined, whose names are spelled most like
+// one of the patterns: best first, and calls before probes. Upper and lower
+// case, hyphens and underscores make no difference: people write query-start,
+// as DTrace does, for query__start. If only providers are wanted, as in
+// postgres:*, it returns those, as postgresql:*. Nil Definitions have no calls.
+func (d *Definitions) NearestProbes(
+	sites iter.Seq2[elfnote.Site, error], patterns ...elfnote.Pattern,
+) []string {
 	wanted := make([]probe, 0, len(patterns))
 	onlyProviders := true
 	for _, p := range patterns {
 		wanted = append(wanted, parse(p.String()))
 		onlyProviders = onlyProviders && strings.HasSuffix(p.String(), ":*")
 	}
-	var candidates candidates[string]
+	var probes, pairs candidates[string]
+	var listing Listing // of the providers that are near
+	defined := make(map[string]bool)
+	if d != nil && !onlyProviders {
+		for p := range d.Probes() {
+			defined[p.Provider+":"+p.Name] = true
+		}
+	}
 	seen := make(map[string]bool)
 	for site, err := range sites {
 		name := site.Provider + ":" + site.Name
@@ -180,24 +190,38 @@ func NearestProbes(sites iter.Seq2[elfnote.Site, error], patterns ...elfnote.Pat
 		}
 		seen[name] = true
 		provider, probe := plain(site.Provider), plain(site.Name)
-		best := far
+		best, isNear := far, false
 		for i := range wanted {
 			best = min(best, wanted[i].distance(provider, probe))
+			isNear = isNear || wanted[i].provider.distance(provider) < far
 		}
-		candidates.add(name, best)
+		probes.add(name, best)
+		if isNear && defined[name] {
+			listing.Probes = append(listing.Probes, FileProbe{Provider: site.Provider, Name: site.Name})
+		}
 	}
-	return candidates.best()
+	for _, pair := range d.Pairs(&listing, MustParsePairPattern("*")) {
+		provider, base, _ := strings.Cut(pair.String(), ":")
+		best := far
+		for i := range wanted {
+			best = min(best, wanted[i].distance(plain(provider), plain(base)))
+		}
+		pairs.add(pair.String(), best)
+	}
+	return append(pairs, probes...).best()
 }
 
-// NearestAmong returns " (nearest: a, b)" for the probes among some that are
-// spelled most like one of the patterns, "" if none is.
-func NearestAmong(probes []elfnote.Site, patterns []elfnote.Pattern) string {
-	return Nearest(AddNearest(nil, probes, patterns))
+// NearestAmong returns " (nearest: a, b)" for the probes among some, and pairs
+// of these, that are spelled most like one of the patterns, "" if none is.
+func (d *Definitions) NearestAmong(probes []elfnote.Site, patterns []elfnote.Pattern) string {
+	return Nearest(d.AddNearest(nil, probes, patterns))
 }
 
-// AddNearest adds such probes to those of other files, up to three altogether.
-func AddNearest(known []string, probes []elfnote.Site, patterns []elfnote.Pattern) []string {
-	for _, name := range NearestProbes(func(yield func(elfnote.Site, error) bool) {
+// AddNearest adds such names to those of other files, up to three altogether.
+func (d *Definitions) AddNearest(
+	known []string, probes []elfnote.Site, patterns []elfnote.Pattern,
+) []string {
+	for _, name := range d.NearestProbes(func(yield func(elfnote.Site, error) bool) {
 		for i := range probes {
 			if !yield(probes[i], nil) {
 				return

@@ -35,7 +35,7 @@ func TestNearestProbes(t *testing.T) {
 		{"no pattern", nil, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			names := NearestProbes(file.Sites(), tc.patterns...)
+			names := Builtin().NearestProbes(file.Sites(), tc.patterns...)
 			if tc.first == "" {
 				qt.Assert(t, qt.HasLen(names, 0))
 				return
@@ -44,6 +44,30 @@ func TestNearestProbes(t *testing.T) {
 			qt.Assert(t, qt.Equals(names[0], tc.first))
 		})
 	}
+}
+
+// A pattern may name a call, too: those of the definitions, of which the file
+// has the probes.
+func TestNearestCalls(t *testing.T) {
+	probes := []elfnote.Site{{Provider: "postgresql", Name: "statement__status"},
+		{Provider: "python", Name: "gc__start"}, {Provider: "python", Name: "gc__done"},
+		{Provider: "shop", Name: "order__start"}, {Provider: "shop", Name: "order__done"}}
+	find := func(d *Definitions, pattern string) []string {
+		return d.AddNearest(nil, probes, []elfnote.Pattern{elfnote.MustParsePattern(pattern)})
+	}
+	qt.Check(t, qt.DeepEquals(find(Builtin(), "postgresql:statment*"),
+		[]string{"postgresql:statement__status"}))
+	probes = append(probes, elfnote.Site{Provider: "postgresql", Name: "query__start"},
+		elfnote.Site{Provider: "postgresql", Name: "query__done"},
+		elfnote.Site{Provider: "postgresql", Name: "query__execute__start"},
+		elfnote.Site{Provider: "postgresql", Name: "query__execute__done"})
+	qt.Check(t, qt.DeepEquals(find(Builtin(), "postgresql:statment*"),
+		[]string{"postgresql:statement", "postgresql:statement__status"}))
+	qt.Check(t, qt.DeepEquals(find(Builtin(), "postgresql:statment"), []string{"postgresql:statement"}))
+	qt.Check(t, qt.DeepEquals(find(nil, "postgresql:statment"), nil))
+	qt.Check(t, qt.DeepEquals(find(Builtin(), "python:gd"), []string{"python:gc"}))
+	// The commands know no pair of a provider that is not defined.
+	qt.Check(t, qt.DeepEquals(find(Builtin(), "shop:ordr"), nil))
 }
 
 func TestNearestPairs(t *testing.T) {

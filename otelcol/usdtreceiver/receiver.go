@@ -329,6 +329,7 @@ func (r *usdtReceiver) warnUnmatched() {
 			}
 		}
 	}
+	var noCalls *defs.Definitions // which patterns of the configuration do not name
 	for _, s := range r.sources {
 		for _, i := range s.items {
 			if s.itemSites(i) > 0 {
@@ -337,7 +338,7 @@ func (r *usdtReceiver) warnUnmatched() {
 			r.logger.Warn("no process has a probe of this so far: "+
 				"check its name, or start what has it",
 				zap.String("item", i.name), zap.Stringers("probes", i.patterns),
-				zap.Strings("known_names_like_it", defs.NearestProbes(known, i.patterns...)))
+				zap.Strings("known_names_like_it", noCalls.NearestProbes(known, i.patterns...)))
 		}
 	}
 }
