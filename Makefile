@@ -83,13 +83,13 @@ export GO
 demo: program = build/$(shell $(GO) env GOARCH)/demo
 demo:
 	internal/setup/install demo
-	@$(MAKE) -s -C testdata ARCH=$$($(GO) env GOARCH) $(program)
-	@$(GO) -C cmd build -o ../testdata/build/ ./usdtlist ./usdttrace
-	testdata/build/usdtlist -v testdata/$(program)
-	@echo "testdata/build/usdttrace --str 0 'gousdt_demo:*' -- testdata/$(program)"
+	@$(MAKE) -s -C internal/testdata ARCH=$$($(GO) env GOARCH) $(program)
+	@$(GO) -C cmd build -o ../internal/testdata/build/ ./usdtlist ./usdttrace
+	internal/testdata/build/usdtlist -v internal/testdata/$(program)
+	@echo "internal/testdata/build/usdttrace --str 0 'gousdt_demo:*' -- internal/testdata/$(program)"
 	@# The program ends with its input, with a terminal and without one.
 	@root=; [ "$$(id -u)" -eq 0 ] || ! sudo true || root=sudo; \
-		sleep 3 | $$root testdata/build/usdttrace --str 0 'gousdt_demo:*' -- testdata/$(program)
+		sleep 3 | $$root internal/testdata/build/usdttrace --str 0 'gousdt_demo:*' -- internal/testdata/$(program)
 
 # Several packages attach to the same programs, and a semaphore counts the
 # tracers of all: those that use the traced programs come one after the other,
@@ -180,7 +180,7 @@ test-selftest: export CI := true
 test-selftest:
 	internal/setup/install test-selftest
 	internal/setup/newest-packages
-	internal/setup/kernel-selftest testdata/build/selftest
+	internal/setup/kernel-selftest internal/testdata/build/selftest
 	$(test) . -count=1 -tags selftest ./usdt/libbpf
 
 # An int of 32 bits, which lengths in a file overflow.
@@ -408,7 +408,7 @@ site:
 
 .PHONY: clean
 clean:
-	$(MAKE) -C testdata clean
+	$(MAKE) -C internal/testdata clean
 	rm -rf otelcol/build docs/recipes/build profiler/testdata/build dist-site
 	$(GO) clean -testcache
 

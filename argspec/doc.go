@@ -70,7 +70,7 @@
 //
 // # Conformance vectors
 //
-// The directory testdata/vectors of this module has some 1,500 strings with
-// their meaning, as plain data for any implementation. The tests of this
+// The directory internal/testdata/vectors of this module has some 1,500 strings
+// with their meaning, as plain data for any implementation. The tests of this
 // package run from them.
 package argspec

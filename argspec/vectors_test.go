@@ -52,7 +52,7 @@ var reasonWords = map[string]error{
 
 // loadVectors reads all vector files.
 func loadVectors(tb testing.TB) []testprog.Vector {
-	vectors, err := testprog.LoadVectors("../testdata/vectors")
+	vectors, err := testprog.LoadVectors("../internal/testdata/vectors")
 	qt.Assert(tb, qt.IsNil(err))
 	return vectors
 }

@@ -305,7 +305,7 @@ func TestFilterThatWasFalseIsKnown(t *testing.T) {
 
 // The probe inlined passes (1, -101) to (5, -105) from five sites: constants,
 // registers, and memory with an index. The probe specs passes 0 to 299,
-// constants all. Values of the others are in testdata/values.h.
+// constants all. Values of the others are in internal/testdata/values.h.
 func TestFilter(t *testing.T) {
 	testprog.RequireBPF(t)
 	process := start(t, "target-pie")

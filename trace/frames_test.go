@@ -73,9 +73,9 @@ func TestCallsAreKnown(t *testing.T) {
 		{"built", "frames-0"}, {"built", "frames-2"}, // where there is no compiler
 	} {
 		t.Run(strings.Join(compiler, " "), func(t *testing.T) {
-			file, pair := "../testdata/frames.cc", "frames:q|q__error"
+			file, pair := "../internal/testdata/frames.cc", "frames:q|q__error"
 			if compiler[0] == "rustc" {
-				file, pair = "../testdata/frames.rs", "frames:q"
+				file, pair = "../internal/testdata/frames.rs", "frames:q"
 			}
 			var path string
 			if compiler[0] == "built" {

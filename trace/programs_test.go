@@ -160,7 +160,7 @@ func checkArgs(t *testing.T, event *trace.Event, want hit) {
 	}
 }
 
-// structure returns the structure of testdata/places.c: three numbers.
+// structure returns the structure of internal/testdata/places.c: three numbers.
 func structure(size int) (b []byte) {
 	for n := uint64(1); len(b) < size; n++ {
 		b = binary.NativeEndian.AppendUint64(b, n)

@@ -28,7 +28,7 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// caller is a process of testdata/calls.c.
+// caller is a process of internal/testdata/calls.c.
 type caller struct {
 	t      testing.TB
 	path   string

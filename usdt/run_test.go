@@ -482,7 +482,7 @@ func FuzzReadsOfText(f *testing.F) {
 	})
 }
 
-// A vectorArg is one argument of testdata/vectors.
+// A vectorArg is one argument of internal/testdata/vectors.
 type vectorArg struct {
 	place   string
 	program elf.Machine
@@ -494,7 +494,7 @@ type vectorArg struct {
 // order, by the kernel's machine.
 func vectorArgs(t testing.TB) map[elf.Machine][]vectorArg {
 	t.Helper()
-	vectors, err := testprog.LoadVectors("../testdata/vectors")
+	vectors, err := testprog.LoadVectors("../internal/testdata/vectors")
 	qt.Assert(t, qt.IsNil(err))
 	all := make(map[elf.Machine][]vectorArg)
 	for _, v := range vectors {
@@ -551,8 +551,8 @@ func (c *codeRunner) wantOf(
 	return want
 }
 
-// Programs read the value that testdata/vectors gives for an argument, with any
-// registers.
+// Programs read the value that internal/testdata/vectors gives for an argument,
+// with any registers.
 func TestProgramsReadWhatTheVectorsSay(t *testing.T) {
 	testprog.RequireBPF(t)
 	kernel, err := sys.KernelMachine()

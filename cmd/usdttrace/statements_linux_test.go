@@ -23,7 +23,7 @@ import (
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
-const drivers = "../../testdata/drivers"
+const drivers = "../../internal/testdata/drivers"
 
 // Whatever driver passes statements, in whatever protocol: each is one call
 // with its text, as often as the server itself counts it.

@@ -100,8 +100,8 @@ func TestGuestLooksLikeTheCheckout(t *testing.T) {
 	cmd.Env = append(cmd.Env, "CI=true", "GOUSDT_TESTDATA=/home", "LANG=C")
 	out, err := cmd.CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
-	for _, name := range []string{"init", "tmp", "src/testdata/Makefile", "lib/x86_64-linux-gnu/libc.so.6",
-		"lib64/ld-linux-x86-64.so.2", "usr/i686-linux-gnu/lib/libc.so.6",
+	for _, name := range []string{"init", "tmp", "src/internal/testdata/Makefile",
+		"lib/x86_64-linux-gnu/libc.so.6", "lib64/ld-linux-x86-64.so.2", "usr/i686-linux-gnu/lib/libc.so.6",
 		"src/internal/kernels/selftest/testdata/packed.txt", "src/internal/kernels/selftest/true"} {
 		_, err := os.Stat(filepath.Join(tree, name))
 		qt.Check(t, qt.IsNil(err))
@@ -111,7 +111,7 @@ func TestGuestLooksLikeTheCheckout(t *testing.T) {
 	qt.Check(t, qt.Equals(string(arguments), "/src/internal/kernels/selftest/true\x00-test.v\x00-test.run=X Y\x00"))
 	environment, err := os.ReadFile(filepath.Join(tree, "gousdt/environment"))
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.StringContains(string(environment), "\x00GOUSDT_TESTDATA=/src/testdata/build\x00"))
+	qt.Check(t, qt.StringContains(string(environment), "\x00GOUSDT_TESTDATA=/src/internal/testdata/build\x00"))
 	qt.Check(t, qt.StringContains(string(environment), "\x00GOUSDT_X=1\x00"))
 	qt.Check(t, qt.StringContains(string(environment), "\x00GOUSDT_GUEST=amd64/6.12\x00"))
 	qt.Check(t, qt.Not(qt.StringContains(string(environment), "CI=")))

@@ -2,10 +2,10 @@
 
 // Package testprog gives tests something to trace.
 //
-// The traced programs are the C sources in testdata/. [Path] builds them with
-// make, once for a test process however many tests ask, and returns where they
-// are; [CrossPath] does so for another machine. [Start] runs one and talks to
-// it:
+// The traced programs are the C sources in internal/testdata/. [Path] builds
+// them with make, once for a test process however many tests ask, and returns
+// where they are; [CrossPath] does so for another machine. [Start] runs one and
+// talks to it:
 //
 //	p := testprog.Start(t, "target-pie")
 //	p.Fire("three", 2)         // passes the probe three twice
@@ -28,8 +28,8 @@
 //
 // In a guest that has neither make nor gcc, the environment variable
 // GOUSDT_TESTDATA names a folder with programs built elsewhere, laid out as
-// testdata/build is: a folder per machine, by Go's name of it, with the
-// programs in it.
+// internal/testdata/build is: a folder per machine, by Go's name of it, with
+// the programs in it.
 package testprog
 
 import (
@@ -50,9 +50,9 @@ import (
 // prebuiltVariable names a folder with programs that were built elsewhere.
 const prebuiltVariable = "GOUSDT_TESTDATA"
 
-// Path returns the path of a program or library in testdata/build for this
-// machine, and builds it first where that is needed. It is safe for concurrent
-// use, also by the test processes of several packages.
+// Path returns the path of a program or library in internal/testdata/build for
+// this machine, and builds it first where that is needed. It is safe for
+// concurrent use, also by the test processes of several packages.
 //
 //	target-pie       position independent, the probes in the program itself
 //	target-static    position dependent and static
@@ -139,12 +139,12 @@ func testdata(t testing.TB) string {
 	dir, err := os.Getwd()
 	qt.Assert(t, qt.IsNil(err))
 	for ; dir != "/"; dir = filepath.Dir(dir) {
-		found := filepath.Join(dir, "testdata")
+		found := filepath.Join(dir, "internal", "testdata")
 		if _, err := os.Stat(filepath.Join(found, "target.c")); err == nil {
 			return found
 		}
 	}
-	t.Fatalf("no testdata/target.c above the working directory (set %s to a folder of prebuilt "+
+	t.Fatalf("no internal/testdata/target.c above the working directory (set %s to a folder of prebuilt "+
 		"programs)", prebuiltVariable)
 	return ""
 }

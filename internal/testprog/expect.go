@@ -54,7 +54,7 @@ type Probe struct {
 	Hits [][]Arg
 }
 
-// The values of testdata/values.h.
+// The values of internal/testdata/values.h.
 const (
 	s8  int8   = -100
 	u8  uint8  = 200
@@ -172,7 +172,7 @@ func eightSizes() []Arg {
 	}
 }
 
-// header mirrors testdata/header.c.
+// header mirrors internal/testdata/header.c.
 func (t *table) header() {
 	sizes := append(eightSizes()[:6], t.signedWord(s64), t.unsignedWord(u64))
 
@@ -190,7 +190,7 @@ func (t *table) header() {
 	t.one("table_element", signed(s32))
 }
 
-// places mirrors testdata/places.c.
+// places mirrors internal/testdata/places.c.
 func (t *table) places() {
 	pattern := uint64(0xfedcba9896e5d4c3)
 	narrow := []Arg{
@@ -239,7 +239,7 @@ func (t *table) places() {
 	}
 }
 
-// sites mirrors testdata/sites.c.
+// sites mirrors internal/testdata/sites.c.
 func (t *table) sites() {
 	var inlined, specs [][]Arg
 	for i := range 5 {
@@ -253,7 +253,7 @@ func (t *table) sites() {
 	t.add(Probe{Name: "specs", Hits: specs})
 }
 
-// semaphores mirrors testdata/semaphores.c.
+// semaphores mirrors internal/testdata/semaphores.c.
 func (t *table) semaphores() {
 	add := func(name string, hits ...[]Arg) {
 		t.add(Probe{Name: name, Semaphore: true, Hits: hits})
@@ -303,7 +303,7 @@ func (t *table) registers() {
 	}
 }
 
-// machineOnly mirrors testdata/machine.c and machine_amd64_nop.S.
+// machineOnly mirrors internal/testdata/machine.c and machine_amd64_nop.S.
 func (t *table) machineOnly() {
 	number := func(v int32) Arg { return signed(v) }
 

@@ -25,7 +25,8 @@ import (
 )
 
 // Hostile is a user without privileges, in namespaces of its own, who serves a
-// file system in them. testdata/README.md lists what it can be told to do.
+// file system in them. internal/testdata/README.md lists what it can be told to
+// do.
 type Hostile struct {
 	*Process
 	// File is the path of its file on overlayfs, for the process itself.

@@ -52,7 +52,7 @@ type Process struct {
 }
 
 // Start runs a program of [Path], or any other by its absolute path that speaks
-// the protocol of testdata/README.md. The end of the test kills it.
+// the protocol of internal/testdata/README.md. The end of the test kills it.
 func Start(t testing.TB, name string, args ...string) *Process {
 	t.Helper()
 	if !filepath.IsAbs(name) {
@@ -172,7 +172,7 @@ func (p *Process) numbers(words int, format string, args ...any) (numbers []int)
 }
 
 // Do sends commands: "load PATH" and "unload", "exec", "leave", "list" and
-// others of testdata/README.md.
+// others of internal/testdata/README.md.
 func (p *Process) Do(commands ...string) {
 	p.t.Helper()
 	for _, command := range commands {

@@ -15,8 +15,8 @@ import (
 	"strings"
 )
 
-// A Vector is an argument string of testdata/vectors with its meaning. The
-// README there says how they are written. Package argspec is tested against
+// A Vector is an argument string of internal/testdata/vectors with its meaning.
+// The README there says how they are written. Package argspec is tested against
 // them, and the programs that fetch arguments.
 type Vector struct {
 	Place     string // line of a file

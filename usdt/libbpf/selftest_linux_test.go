@@ -34,10 +34,10 @@ var differences = []string{"optimized_attach/nop", "optimized_attach/call", "opt
 
 // Linux' own test of libbpf's side of USDT passes with this package in
 // libbpf's place: its sources and BPF programs are unchanged. Run it by make
-// test-selftest, which fetches them. See testdata/libbpf/selftest.
+// test-selftest, which fetches them. See internal/testdata/libbpf/selftest.
 func TestSelftestOfLinux(t *testing.T) {
 	testprog.RequireBPF(t)
-	t.Chdir("../../testdata/build/selftest")
+	t.Chdir("../../internal/testdata/build/selftest")
 	version, err := os.ReadFile("version")
 	qt.Assert(t, qt.IsNil(err))
 	t.Logf("of %s", version)
@@ -116,7 +116,8 @@ type selftestObject struct {
 	collection *ebpf.Collection
 }
 
-// answer does what the shim asks for: see testdata/libbpf/selftest/shim.c.
+// answer does what the shim asks for: see
+// internal/testdata/libbpf/selftest/shim.c.
 func (s *selftest) answer(request []string) (answer string, err error) {
 	object := s.objects[request[1]]
 	switch request[0] {

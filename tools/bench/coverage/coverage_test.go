@@ -13,7 +13,7 @@ import (
 // TestOurs measures this module as compare does. What its own tests take from
 // the vectors, by way of files here, has to come out again.
 func TestOurs(t *testing.T) {
-	w, err := prepare("../../../testdata/vectors", t.TempDir()) // no files with probes
+	w, err := prepare("../../../internal/testdata/vectors", t.TempDir()) // no files with probes
 	qt.Assert(t, qt.IsNil(err))
 	for _, g := range w.groups {
 		all, got := counts{}, counts{}

@@ -4,7 +4,7 @@
 
 // Coverage compares what Go projects make of the same USDT notes and argument
 // strings: the files of this machine, by readelf, and the conformance vectors
-// of testdata/vectors.
+// of internal/testdata/vectors.
 //
 //	make -C tools/bench coverage                 writes the table in docs/comparison.md
 //	make -C tools/bench coverage OTHERS=DIR      the same, with the drivers in DIR
@@ -118,7 +118,7 @@ func prepare(root, directory string) (*work, error) {
 			return nil, err
 		}
 	}
-	vectors, err := testprog.LoadVectors("../../../testdata/vectors")
+	vectors, err := testprog.LoadVectors("../../../internal/testdata/vectors")
 	if err != nil {
 		return nil, err
 	}

@@ -315,10 +315,10 @@ func FuzzLookedUp(f *testing.F) {
 	})
 }
 
-// Every argument that testdata/vectors describes has the same value in both
-// forms.
+// Every argument that internal/testdata/vectors describes has the same value in
+// both forms.
 func TestLookedUpVectors(t *testing.T) {
-	vectors, err := testprog.LoadVectors("../../../testdata/vectors")
+	vectors, err := testprog.LoadVectors("../../../internal/testdata/vectors")
 	qt.Assert(t, qt.IsNil(err))
 	random := rand.New(rand.NewPCG(32, 33))
 	compared := 0

@@ -1,4 +1,4 @@
-module github.com/gousdt/gousdt/testdata/drivers/pgx
+module github.com/gousdt/gousdt/internal/testdata/drivers/pgx
 
 go 1.25.0
 
