@@ -33,7 +33,7 @@ const (
 
 	// Inode is for asking the kernel whether two files are one inode. It waits
 	// for processes that map them.
-	Inode = 200 * time.Millisecond
+	Inode = 300 * time.Millisecond
 
 	// Names is for what only gives addresses their names: the mappings of a
 	// process, and the files among them.

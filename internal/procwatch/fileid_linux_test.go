@@ -45,12 +45,17 @@ func TestIdentityTellsFilesApart(t *testing.T) {
 	qt.Check(t, qt.Not(qt.Equals(contentsOf(t, link), before)))
 }
 
-func contentsOf(t *testing.T, path string) procfs.Contents {
+func openFile(t *testing.T, path string) *os.File {
 	t.Helper()
 	file, err := os.Open(path)
 	qt.Assert(t, qt.IsNil(err))
-	defer file.Close()
-	found, err := procfs.IdentifyFile(file)
+	t.Cleanup(func() { file.Close() })
+	return file
+}
+
+func contentsOf(t *testing.T, path string) procfs.Contents {
+	t.Helper()
+	found, err := procfs.IdentifyFile(openFile(t, path))
 	qt.Assert(t, qt.IsNil(err))
 	return found.Contents
 }
@@ -75,5 +80,40 @@ func TestIdentityTellsAFileFromTheNextOneOfItsInode(t *testing.T) {
 	}
 	if !reused {
 		t.Log("the file system did not use an inode number twice")
+	}
+}
+
+// Files are told apart while a uprobe of an earlier question goes, and those of
+// one inode are found whatever places are taken.
+func TestInodesAreToldApart(t *testing.T) {
+	dir := t.TempDir()
+	path := noProbes.write(t, dir, "file")
+	file, same, other := openFile(t, path), openFile(t, path), openFile(t, noProbes.write(t, dir, "other"))
+	type place struct {
+		inode, at uint64
+	}
+	for taken := range placesInHeader - placesToAsk + 1 {
+		for goes := range 8 { // after so many calls
+			calls, semaphores := 0, make(map[place]uint32)
+			for at := range uint64(taken) {
+				semaphores[place{inodeOf(t, path), at}] = 1
+			}
+			for at := range uint64(placesInHeader) {
+				semaphores[place{inodeOf(t, other.Name()), at}] = 2
+			}
+			found := firstSame(file, []*os.File{other, same},
+				func(file *os.File, at uint64, semaphore uint32) error {
+					if calls++; calls == goes {
+						delete(semaphores, place{inodeOf(t, other.Name()), at})
+					}
+					here := place{inodeOf(t, file.Name()), at}
+					if was, ok := semaphores[here]; ok && was != semaphore {
+						return unix.EINVAL
+					}
+					semaphores[here] = semaphore
+					return nil
+				})
+			qt.Assert(t, qt.Equals(found, 1), qt.Commentf("%d taken, one goes after %d calls", taken, goes))
+		}
 	}
 }

@@ -19,9 +19,13 @@ import (
 	"github.com/gousdt/gousdt/internal/procfs"
 )
 
-// placesInHeader is the number of instructions, as the kernel aligns them, that
-// would have room in the smallest ELF header.
-const placesInHeader = 52 / 4
+// placesInHeader is the number of bytes of the smallest ELF header. The kernel
+// refuses those at which it aligns no instruction.
+const placesInHeader = 52
+
+// placesToAsk is the number of places that must all say that two files are one
+// inode. One alone can be wrong, see firstSame.
+const placesToAsk = 2
 
 // sameInode returns the first of the files that is one inode to uprobes with
 // another one, -1 if none is known to be.
@@ -44,30 +48,48 @@ func sameInode(file *os.File, among []*os.File) int {
 			}
 		}()
 	}()
-	open := func(file *os.File, place uint64, semaphore uint32) error {
+	return firstSame(file, among, func(file *os.File, place uint64, semaphore uint32) error {
 		event, err := openUprobe(file, place, semaphore)
 		if err == nil {
 			events = append(events, event)
 		}
 		return err
-	}
-	semaphore := 1<<31 + 4*rand.Uint32N(1<<28)
-	// Another place is taken where one was asked about just now, or is by
-	// another tracer.
-	first, place := rand.Uint64N(placesInHeader), uint64(0)
-	err := error(unix.EINVAL)
-	for n := uint64(0); n < placesInHeader && errors.Is(err, unix.EINVAL); n++ {
-		place = (first + n) % placesInHeader * 4
-		err = open(file, place, semaphore)
-	}
-	if err != nil {
-		return -1 // perf events are refused
-	}
-	return slices.IndexFunc(among, func(other *os.File) bool {
-		// EINVAL has other reasons, too: then the same semaphore is refused.
+	})
+}
+
+// firstSame is sameInode with a function that opens a uprobe, which stays.
+func firstSame(
+	file *os.File, among []*os.File, open func(file *os.File, place uint64, semaphore uint32) error,
+) int {
+	// At one place a file seems to be the same, too, if it had a uprobe of its
+	// own there, of an earlier question or another tracer, which went between
+	// two calls.
+	seemsSame := func(other *os.File, place uint64, semaphore uint32) bool {
 		return errors.Is(open(other, place, semaphore+2), unix.EINVAL) &&
 			open(other, place, semaphore) == nil
-	})
+	}
+	same, asked := make([]int, len(among)), 0
+	for _, n := range rand.Perm(placesInHeader) {
+		place, semaphore := uint64(n), 1<<31+4*rand.Uint32N(1<<28)
+		switch err := open(file, place, semaphore); {
+		case errors.Is(err, unix.EINVAL):
+			continue // it was asked about here just now, or is by another tracer
+		case err != nil:
+			return -1 // perf events are refused
+		}
+		for i, other := range among {
+			if same[i] == asked && seemsSame(other, place, semaphore) {
+				same[i]++
+			}
+		}
+		if asked++; asked == placesToAsk || !slices.Contains(same, asked) {
+			break
+		}
+	}
+	if asked == 0 {
+		return -1
+	}
+	return slices.Index(same, asked)
 }
 
 // openUprobe opens a perf event for a uprobe in this process.
