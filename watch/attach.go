@@ -240,6 +240,9 @@ func (w *Watch) add(at target, attached attached, r *round) {
 	at.needs[descriptors] = attached.Descriptors()
 	w.attached[at.spot] = &attachment{target: at, attached: attached, turn: w.turn}
 	w.budget.take(at.owner, at.needs, 1)
+	if at.isInEveryProcess() {
+		w.files[at.File].since = time.Now()
+	}
 	r.attached = append(r.attached, attached)
 }
 

@@ -27,6 +27,7 @@ type file struct {
 	writes bool                  // it is being written to
 	busy   time.Time             // since when others have had it open for writing
 	linger *time.Timer           // detaches it; nil if a process maps it
+	since  time.Time             // when it was attached to every process, all of it
 }
 
 // opened is a file that the driver has opened. It may have been written to
@@ -136,11 +137,19 @@ func inEveryProcess(pair *procwatch.ProcessFile) location { return location{File
 func (w *Watch) follow(changes *procwatch.Changes) {
 	w.lock()
 	defer w.following.Unlock()
-	r := &round{gone: changes}
+	gone := *changes
+	gone.Disappeared = slices.DeleteFunc(slices.Clone(changes.Disappeared), isShort)
+	r := &round{gone: &gone}
 	if !w.isStopped() { // else Close detaches everything
 		r.errors = slices.Clone(changes.Errors)
+		r.missed = w.tooShort(changes.Appeared)
 		w.attach(w.targets(changes), r)
 		w.detachGone(r)
+		for _, pair := range changes.Disappeared {
+			if isShort(pair) {
+				w.unmap(pair.File.ID(), r) // not before it is attached
+			}
+		}
 		if slices.ContainsFunc(changes.Errors, procfs.IsLack) {
 			w.makeRoom(r) // for the next scan
 		}
@@ -149,6 +158,21 @@ func (w *Watch) follow(changes *procwatch.Changes) {
 		report(changes)
 	}
 	w.finish(r)
+}
+
+// isShort reports whether a process had ended before it was looked at.
+func isShort(pair *procwatch.ProcessFile) bool { return !pair.Began().IsZero() }
+
+// tooShort returns the files of such processes that began before the files were
+// attached.
+func (w *Watch) tooShort(appeared []*procwatch.ProcessFile) (missed []*procwatch.ProcessFile) {
+	for _, pair := range appeared {
+		known := w.files[pair.File.ID()]
+		if isShort(pair) && (known == nil || known.since.IsZero() || pair.Began().Before(known.since)) {
+			missed = append(missed, pair)
+		}
+	}
+	return missed
 }
 
 func (w *Watch) lock() {
@@ -184,6 +208,7 @@ func (w *Watch) targets(changes *procwatch.Changes) []target {
 			}
 		}
 		switch {
+		case perProcess && isShort(pair): // it has ended
 		case perProcess:
 			targets = append(targets, w.afterwards(inProcess(pair), pair))
 		case known.pairs == 1 || known.source != pair.File:
@@ -262,29 +287,34 @@ func (w *Watch) detachGone(r *round) {
 			w.detach(place, r)
 			w.miss(place, pair, r)
 		}
-		known := w.files[id]
-		if known.pairs--; known.pairs > 0 {
-			continue
-		}
-		// An attachment to every process lingers.
-		if w.opts.Linger < 0 || len(w.attachedAt(location{File: id})) == 0 ||
-			known.opened == nil || known.opened.HoldsWriters() != nil {
-			w.leave(id, r)
-			continue
-		}
-		var timer *time.Timer
-		timer = time.AfterFunc(w.opts.Linger, func() {
-			w.lock()
-			defer w.following.Unlock()
-			if known := w.files[id]; known != nil && known.linger == timer { // else it was stopped too late
-				r := &round{}
-				w.leave(id, r)
-				w.finish(r)
-			}
-		})
-		known.linger = timer
+		w.unmap(id, r)
 	}
 	r.gone = nil
+}
+
+// unmap notes that a process does not map a file any more. After the last one
+// it leaves the file. An attachment to every process lingers before that.
+func (w *Watch) unmap(id procfs.FileID, r *round) {
+	known := w.files[id]
+	if known.pairs--; known.pairs > 0 {
+		return
+	}
+	if w.opts.Linger < 0 || len(w.attachedAt(location{File: id})) == 0 ||
+		known.opened == nil || known.opened.HoldsWriters() != nil {
+		w.leave(id, r)
+		return
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(w.opts.Linger, func() {
+		w.lock()
+		defer w.following.Unlock()
+		if known := w.files[id]; known != nil && known.linger == timer { // else it was stopped too late
+			r := &round{}
+			w.leave(id, r)
+			w.finish(r)
+		}
+	})
+	known.linger = timer
 }
 
 // miss notes that a process has ended, or unmapped a file, before it was ready
@@ -424,6 +454,9 @@ func (w *Watch) detachRunning(place location, r *round) {
 
 // detach notes that all parts of a place are to be detached.
 func (w *Watch) detach(place location, r *round) {
+	if known := w.files[place.File]; known != nil && place.isInEveryProcess() {
+		known.since = time.Time{}
+	}
 	for _, a := range w.attachedAt(place) {
 		delete(w.attached, a.spot)
 		w.budget.take(a.owner, a.needs, -1)

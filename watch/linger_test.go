@@ -5,6 +5,8 @@
 package watch
 
 import (
+	"context"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -79,6 +81,46 @@ func TestLingering(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The first process that runs a program ends before it is looked at. That is
+// said, and the program is attached for the next one.
+func TestProcessesThatEndAtOnce(t *testing.T) {
+	now := time.Now()
+	whileNothingGoesOn(t, func(t *testing.T) {
+		w := newWorld(t).everywhere()
+		f := w.follower(Options{Linger: time.Second})
+		w.start(1, "a", "b")                      // makes the files
+		time.Sleep(time.Until(now) + time.Minute) // they tell the time, too
+		w.end(1)
+		w.start(9)
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { qt.Check(t, qt.ErrorIs(f.Run(ctx, time.Hour), context.Canceled)) })
+		defer running.Wait()
+		defer stop()
+		short := func(pid uint32, files ...string) {
+			w.happens(recordFork, pid, 9, pid, 9)
+			w.happens(recordExec, pid, pid, 'p')
+			for _, file := range files {
+				w.happens(recordMapped, w.mapping(pid, file)...)
+			}
+			w.happens(recordExit, pid, 9, pid, 9)
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+		}
+		short(2, "a")
+		w.tells("+0 a", "missed a 2")
+		short(3, "a")
+		w.tells()
+		short(4, "b", "a")
+		w.tells("+0 b", "missed b 4")
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		w.tells("-0 a", "-0 b")
+		short(5, "a")
+		w.tells("+0 a", "missed a 5")
+	})
 }
 
 // A process that is starting is tried again soon, and keeps no other waiting.

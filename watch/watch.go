@@ -155,7 +155,7 @@ type Changes[A any] struct {
 	// Close waits until that is done.
 	Detached []A
 	// Missed are the files of processes that ended before the files were
-	// attached, where they are attached to each process.
+	// attached.
 	Missed []*proc.ProcessFile
 	// Errors say which processes and files could not be read, and which files
 	// could not be attached. They affect nothing else. A process that has

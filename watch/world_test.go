@@ -143,8 +143,10 @@ func (w *world) happens(kind uint64, body ...uint32) {
 	for _, word := range body {
 		record = binary.NativeEndian.AppendUint32(record, word)
 	}
+	record = append(record, make([]byte, size-8-len(record))...)
+	record = binary.NativeEndian.AppendUint64(record, uint64(time.Now().UnixNano()))
 	w.mu.Lock()
-	w.records = append(w.records, append(record, make([]byte, size-len(record))...))
+	w.records = append(w.records, record)
 	w.mu.Unlock()
 	select {
 	case w.woken <- struct{}{}:
@@ -155,13 +157,16 @@ func (w *world) happens(kind uint64, body ...uint32) {
 // mapping is the record of a process that maps a file.
 func (w *world) mapping(pid uint32, file string) []uint32 {
 	var stat unix.Stat_t
-	qt.Assert(w.t, qt.IsNil(unix.Stat(filepath.Join(w.files, file), &stat)))
-	body := [17]uint32{0: pid, 1: pid, 8: 8, 9: 1} // at the device of startAt
-	words := unsafe.Slice((*byte)(unsafe.Pointer(&body)), unsafe.Sizeof(body))
+	path := filepath.Join(w.files, file)
+	qt.Assert(w.t, qt.IsNil(unix.Stat(path, &stat)))
+	body := make([]uint32, 16+len(path)/4+1)
+	body[0], body[1] = pid, pid
+	body[8], body[9] = unix.Major(stat.Dev), unix.Minor(stat.Dev)
+	words := unsafe.Slice((*byte)(unsafe.Pointer(&body[0])), 4*len(body))
 	binary.NativeEndian.PutUint64(words[16:], 0x1000) // long
 	binary.NativeEndian.PutUint64(words[40:], stat.Ino)
-	words[64] = '/'
-	return body[:]
+	copy(words[64:], path)
+	return body
 }
 
 // Wait and the methods after it are those of the source of records. The
@@ -218,8 +223,8 @@ func (w *world) startAt(pid, address int, files ...string) {
 		}
 		var stat unix.Stat_t // its number tells it from another file at the same address
 		qt.Assert(w.t, qt.IsNil(unix.Stat(path, &stat)))
-		fmt.Fprintf(&maps, "%08x-%08x r-xp 00000000 08:01 %d %s\n", address, address+0x1000,
-			stat.Ino, path)
+		fmt.Fprintf(&maps, "%08x-%08x r-xp 00000000 %02x:%02x %d %s\n", address, address+0x1000,
+			unix.Major(stat.Dev), unix.Minor(stat.Dev), stat.Ino, path)
 		link := filepath.Join(w.root, dir, "map_files",
 			fmt.Sprintf("%x-%x", address, address+0x1000))
 		qt.Assert(w.t, qt.IsNil(os.MkdirAll(filepath.Dir(link), 0o755)))
@@ -227,6 +232,7 @@ func (w *world) startAt(pid, address int, files ...string) {
 		address += 0x1000
 	}
 	w.write(dir+"/maps", maps.String())
+	qt.Assert(w.t, qt.IsNil(os.Symlink("/", filepath.Join(w.root, dir, "root"))))
 	w.write(dir+"/stat",
 		fmt.Sprintf("%d (program) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d %d 1 0 1 0 1 0 0\n",
 			pid, pid+1000*w.ended[pid], 1+len(files)+16*w.starts))

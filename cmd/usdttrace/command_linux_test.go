@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -427,6 +428,38 @@ func TestNextProcessIsNotLate(t *testing.T) {
 		qt.Assert(t, qt.IsNil(second.Run()))
 	}
 	qt.Check(t, qt.Matches(r.interrupt().stdout, `(?s).*gousdt_test:three +45 .*`))
+}
+
+// So is one that no process runs for longer than a moment. What its first runs
+// did is said to be missed.
+func TestProgramThatEndsAtOnceIsFound(t *testing.T) {
+	target := copyOf(t, "target-static")
+	r := watching(t, "-a", "--count", "gousdt_test:three")
+	runs := 0
+	run := func() {
+		runs++
+		short := exec.Command(target)
+		short.Stdin = strings.NewReader("fire three 5\n")
+		qt.Assert(t, qt.IsNil(short.Run()))
+	}
+	attached := func() bool {
+		return strings.Contains(r.stderr.String(), "also watching 1 site in "+target)
+	}
+	for r.runs() && runs < 1000 && !attached() {
+		run()
+	}
+	qt.Assert(t, qt.IsTrue(attached()))
+	for range 8 {
+		run()
+	}
+	result := r.interrupt()
+	count := regexp.MustCompile(`gousdt_test:three +(\d+) `).FindStringSubmatch(result.stdout)
+	qt.Assert(t, qt.HasLen(count, 2), qt.Commentf("%s", result.stdout))
+	hits, err := strconv.Atoi(count[1])
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.IsTrue(hits >= 40 && hits <= 5*runs), qt.Commentf("%d hits of %d runs", hits, runs))
+	qt.Check(t, qt.IsTrue(hits == 5*runs || strings.Contains(result.stderr, " ended before "+target)),
+		qt.Commentf("%s", result.stderr))
 }
 
 // A file of a process that has ended says itself whether hits in it were

@@ -221,6 +221,10 @@ func (f *follower) changed(changes *watch.Changes[*trace.Attachment]) {
 	}
 	for _, pair := range changes.Missed {
 		t.targets.setNotAttached(pair.Path, nil)
+		if t.latecomers == nil {
+			t.messages.WarnOf("processes that ended before they were attached",
+				"not seen: process %s ended before %s was attached", pair.Process, pair.Path)
+		}
 	}
 	for _, a := range changes.Attached {
 		pid, _ := f.first.LoadAndDelete(a.Path())

@@ -56,6 +56,13 @@ func Files(fs FS, pid int) ([]*MappedFile, error) { return filesOf(fs, pid, fals
 // or because it executes a copy of the code.
 func AllFiles(fs FS, pid int) ([]*MappedFile, error) { return filesOf(fs, pid, true) }
 
+// FileAt is a file that a process has mapped, whose mappings are not known: it
+// is found by its path alone, below the root directory of a process of the same
+// mount namespace.
+func FileAt(fs FS, pid int, path string, inode uint64) *MappedFile {
+	return &MappedFile{Path: path, RawPath: path, pid: pid, Dir: dirOf(fs.Root(), pid), inode: inode}
+}
+
 func filesOf(fs FS, pid int, all bool) ([]*MappedFile, error) {
 	_, reader, err := ReadLiveStat(fs.Root(), pid, make([]byte, MaxStat))
 	if err != nil {

@@ -93,7 +93,7 @@ func TestInodesAreToldApart(t *testing.T) {
 		inode, at uint64
 	}
 	for taken := range placesInHeader - placesToAsk + 1 {
-		for goes := range 8 { // after so many calls
+		for goes := range 8 { // after this many calls
 			calls, semaphores := 0, make(map[place]uint32)
 			for at := range uint64(taken) {
 				semaphores[place{inodeOf(t, path), at}] = 1

@@ -108,12 +108,17 @@ type told struct {
 	threadEnded bool // another one than the first
 	mapped      []mappedFile
 	many        bool // more than are in mapped
+
+	// Of a program that was executed, see recall.
+	command string
+	since   int64    // in nanoseconds after 1970
+	paths   []string // of the files in mapped
 }
 
 // add adds a record. Names that change without exec matter to a filter, but
 // their records come from every thread: passes find them.
 func (h *happenings) add(record []byte) {
-	r, _, ok := parseRecord(record)
+	r, text, ok := parseRecord(record)
 	switch {
 	case !ok || r.Kind == MemoryMapped:
 		return
@@ -133,7 +138,7 @@ func (h *happenings) add(record []byte) {
 		r.Kind == ProcessEnded
 	switch r.Kind {
 	case ProcessExecuted:
-		t.executed = true
+		t.executed, t.command, t.since = true, string(text), r.Time
 	case ProcessForked:
 		t.parent = r.Parent
 	case ProcessEnded:
@@ -146,6 +151,7 @@ func (h *happenings) add(record []byte) {
 		}
 		if t.many = len(t.mapped) == maxMapped; !t.many {
 			t.mapped = append(t.mapped, r.file)
+			t.paths = append(t.paths, string(text))
 		}
 	}
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/gousdt/gousdt/internal/procfs"
 )
 
-// testRecord makes a record of a type with words of 32 bits, padding and the
-// time 5.
 // key is a file of a device with minor number 1.
 func key(major uint32, inode uint64) procfs.FileKey {
 	return procfs.FileKey{Major: major, Minor: 1, Inode: inode}
 }
 
+// testRecord makes a record of a type with words of 32 bits, padding and the
+// time 5.
 func testRecord(kind uint32, misc uint16, words ...uint32) []byte {
 	return timed(untimed(kind, misc, words...), "", 5)
 }
@@ -63,17 +63,19 @@ func TestHappeningsNameProcessesToLookAt(t *testing.T) {
 		{"fork of a process", testRecord(recordFork, 0, 100, 1, 100, 1, 0, 0),
 			map[int]*told{100: {parent: 1}}, 0},
 		{"start of a thread", testRecord(recordFork, 0, 100, 100, 101, 100, 0, 0), nil, 0},
-		{"exec", testRecord(recordComm, commIsExec, 100, 100, 0x6261),
-			map[int]*told{100: {executed: true}}, 0},
+		{"exec", timed(untimed(recordComm, commIsExec, 100, 100), "ab", 5),
+			map[int]*told{100: {executed: true, command: "ab", since: 5}}, 0},
 		{"change of a name", testRecord(recordComm, 0, 100, 101, 0x6261), nil, 0},
 		{"exit of a process", testRecord(recordExit, 0, 100, 1, 100, 1, 0, 0),
 			map[int]*told{100: {ended: true}}, 0},
 		{"exit of a thread", testRecord(recordExit, 0, 100, 1, 101, 1, 0, 0),
 			map[int]*told{100: {threadEnded: true}}, 0},
 		{"mapping of a file", mmap(100, 8, 1, 77),
-			map[int]*told{100: {mapped: []mappedFile{{key(8, 77|77<<32), 7}}}}, 0},
+			map[int]*told{100: {mapped: []mappedFile{{key(8, 77|77<<32), 7}},
+				paths: []string{"/lib.so"}}}, 0},
 		{"mapping of a memfd", mmap(100, 0, 1, 77),
-			map[int]*told{100: {mapped: []mappedFile{{key(0, 77|77<<32), 7}}}}, 0},
+			map[int]*told{100: {mapped: []mappedFile{{key(0, 77|77<<32), 7}},
+				paths: []string{"/lib.so"}}}, 0},
 		{"anonymous memory of a JIT compiler", mmap(100, 0, 0, 0), nil, 0},
 		{"process of another namespace", mmap(0, 8, 1, 77), nil, 0},
 		{"process that is gone", mmap(1<<32-1, 8, 1, 77), nil, 0},

@@ -96,6 +96,15 @@ type task struct {
 	errors     []error // all, also those reported before
 	news       []error // to be reported
 	ofContents []fileError
+
+	recalled
+}
+
+// recalled is what is found of a process that has ended.
+type recalled struct {
+	told    *told // what it did, if it has executed a program; else nil
+	short   []*ProcessFile
+	useless []mappedFile // files without wanted probes
 }
 
 type fileError struct {
@@ -134,6 +143,7 @@ type view struct {
 
 	isNew, image, renamed, resized bool // what has changed
 	thoroughly                     bool
+	ended                          bool // before its files were found
 }
 
 // steps are those of a scan, in their order.
@@ -148,7 +158,40 @@ func (w *Watcher) look(t *task) {
 	t.now = t.known
 	for _, step := range steps {
 		if t.outcome = step(w, t, v); t.outcome != continues {
-			return
+			break
+		}
+	}
+	if v.ended && t.told != nil {
+		w.recall(t)
+	}
+}
+
+// recall finds the files of a process that ended before it was looked at: so
+// the next process that runs the program is seen, however short it is. What the
+// kernel has recorded is found by its path in the parent's mount namespace, or
+// in that of PID 1 if the parent is not known, and must be the same file.
+func (w *Watcher) recall(t *task) {
+	told := t.told
+	ended := proc.Process{PID: t.pid, Parent: told.parent, Command: told.command}
+	if w.Filter != nil && !w.Filter(ended) {
+		return
+	}
+	in := max(1, told.parent)
+	var mounts Mounts
+	owner := deadline.OwnerOf(w.FS.Root(), in)
+	for i, path := range told.paths {
+		key := told.mapped[i].FileKey
+		m := procfs.FileAt(w.FS, in, path, key.Inode)
+		if id, err := m.Identify(); err != nil || !mayHaveBeen(id, key, told.since) {
+			continue
+		}
+		file, ok, err := w.cache.acquire(&request{MappedFile: m, mounts: &mounts, owner: owner})
+		switch {
+		case ok:
+			t.short = append(t.short, &ProcessFile{Process: ended, File: file, MappedFile: m,
+				began: time.Unix(0, told.since)})
+		case err == nil:
+			t.useless = append(t.useless, told.mapped[i])
 		}
 	}
 }
@@ -163,6 +206,7 @@ func (w *Watcher) identify(t *task, v *view) outcome {
 	v.stat, v.reader, err = procfs.ReadLiveStat(w.FS.Root(), t.pid, v.text)
 	switch {
 	case errors.Is(err, procfs.ErrGone):
+		v.ended = true
 		return gone
 	case procfs.IsLack(err):
 		return t.lacks(err)
@@ -222,6 +266,7 @@ func (w *Watcher) choose(t *task, v *view) outcome {
 		case procfs.IsLack(err):
 			return t.lacks(err)
 		case errors.Is(err, procfs.ErrGone) || err == nil && process.StartTime != s.StartTime:
+			v.ended = true
 			return gone
 		case err != nil:
 			if v.isNew {
@@ -234,7 +279,7 @@ func (w *Watcher) choose(t *task, v *view) outcome {
 		v.thoroughly = v.thoroughly || !v.old.wanted
 	}
 	if !now.wanted || s.Size == 0 {
-		t.pairs = nil
+		t.pairs, v.ended = nil, s.Size == 0
 		return unwanted
 	}
 	if w.Patient {
@@ -302,7 +347,7 @@ func (w *Watcher) compare(t *task, v *view) outcome {
 	case err == nil && !v.thoroughly && hash.Sum64() == now.fingerprint:
 		return unchanged
 	case errors.Is(err, procfs.ErrGone):
-		now.access = failing // another thread may run; else the next scan finds the end
+		now.access, v.ended = failing, true // another thread may run; else the next scan finds the end
 		return unchanged
 	case procfs.IsLack(err):
 		return t.lacks(err)
@@ -313,6 +358,7 @@ func (w *Watcher) compare(t *task, v *view) outcome {
 	if err2 == nil && (after.StartCode != s.StartCode || after.StartStack != s.StartStack) {
 		return t.executes(now) // meanwhile: the mappings may be of either program
 	}
+	v.ended = len(t.mapped) == 0 && (err2 != nil || after.Size == 0)
 	now.access = granted
 	now.fingerprint = hash.Sum64()
 	now.minorFaults, now.majorFaults = s.MinorFaults, s.MajorFaults

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/deadline"
@@ -28,7 +29,8 @@ type ProcessFile struct {
 	File *CachedFile
 	// MappedFile says how the process has the file: its Path and its Mappings.
 	*procfs.MappedFile
-	executed bool // see HasExecuted
+	executed bool      // see HasExecuted
+	began    time.Time // of a process that ended before it was looked at
 }
 
 // isMappedAlike reports whether both are mapped at the same addresses by the
@@ -36,6 +38,10 @@ type ProcessFile struct {
 func isMappedAlike(a, b *procfs.MappedFile) bool {
 	return a.Path == b.Path && a.Deleted == b.Deleted && slices.Equal(a.Mappings, b.Mappings)
 }
+
+// Began returns when a process executed the program, if it had ended before it
+// was looked at: its file appears and disappears at once. Else it is zero.
+func (p *ProcessFile) Began() time.Time { return p.began }
 
 // HasExecuted reports whether the process has executed a program that maps the
 // file, after one that did, too: such a file has Moved.

@@ -65,10 +65,10 @@ const (
 )
 
 // parseRecord returns what a record tells, and separately the path of a mapped
-// file, which points into the record. ok is false for records that are too
-// short for their type, and for those of new threads, of new names, and of
-// processes of other PID namespaces.
-func parseRecord(record []byte) (r Record, path []byte, ok bool) {
+// file or the name of a program that was executed, which point into the record.
+// ok is false for records that are too short for their type, and for those of
+// new threads, of new names, and of processes of other PID namespaces.
+func parseRecord(record []byte) (r Record, text []byte, ok bool) {
 	const shortest, pathAt = recordHeader + 16 + 8, 64
 	if len(record) < shortest {
 		return r, nil, false
@@ -90,7 +90,8 @@ func parseRecord(record []byte) (r Record, path []byte, ok bool) {
 		return r, nil, r.Parent != r.PID // else it is a thread
 	case recordComm:
 		r.Kind = ProcessExecuted
-		return r, nil, misc&commIsExec != 0
+		text, _, _ = bytes.Cut(body[8:], []byte{0})
+		return r, text, misc&commIsExec != 0
 	case recordExit:
 		// A process ends with its last thread, which is not always the first:
 		// of those killed, any may be.
@@ -112,12 +113,12 @@ func parseRecord(record []byte) (r Record, path []byte, ok bool) {
 			r.file = mappedFile{procfs.FileKey{Major: word(32), Minor: word(36), Inode: long(40)}, long(48)}
 		}
 		isKnown := r.BuildID != "" || r.file.FileKey != procfs.FileKey{}
-		path, _, _ = bytes.Cut(body[pathAt:], []byte{0})
-		if !isKnown && string(path) == "//anon" {
+		text, _, _ = bytes.Cut(body[pathAt:], []byte{0})
+		if !isKnown && string(text) == "//anon" {
 			r.Kind, isKnown = MemoryMapped, true
 		}
-		isKnown = isKnown && bytes.HasPrefix(path, []byte("/"))
-		return r, path, isKnown && r.Mapping.End > r.Mapping.Start
+		isKnown = isKnown && bytes.HasPrefix(text, []byte("/"))
+		return r, text, isKnown && r.Mapping.End > r.Mapping.Start
 	}
 	return r, nil, false
 }
@@ -126,8 +127,10 @@ func parseRecord(record []byte) (r Record, path []byte, ok bool) {
 // their times, on which processors do not quite agree.
 func Drain(r Recorder) (all []Record) {
 	r.Each(func(record []byte) {
-		if parsed, path, ok := parseRecord(record); ok && parsed.Kind != threadEnded {
-			parsed.Path = string(path)
+		if parsed, text, ok := parseRecord(record); ok && parsed.Kind != threadEnded {
+			if parsed.Kind != ProcessExecuted {
+				parsed.Path = string(text)
+			}
 			all = append(all, parsed)
 		}
 	})

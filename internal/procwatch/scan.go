@@ -148,6 +148,10 @@ func (w *Watcher) tasks(pids []int, reason why) []task {
 		t.inTurns = reason != asked && w.running.Load() > 0
 		t.turn = w.stats.Passes + uint64(pid)
 		p := w.processes[pid]
+		if told := w.told[pid]; reason == happened && told != nil && told.executed &&
+			(p == nil || len(p.pairs) == 0) && w.mapsOthers(told) {
+			t.told = told
+		}
 		if p == nil {
 			continue
 		}
@@ -262,6 +266,7 @@ func (w *Watcher) forget(pid int) {
 
 // apply applies the findings of a task. The caller holds mu.
 func (w *Watcher) apply(t *task) {
+	w.applyRecalled(t)
 	if t.outcome == gone || t.isAnother() {
 		w.forget(t.pid)
 	}
@@ -318,6 +323,22 @@ func (w *Watcher) apply(t *task) {
 	w.scan.changes.Errors = append(w.scan.changes.Errors, t.news...)
 	for _, failed := range t.ofContents {
 		w.reportOnce(failed.file, math.MaxInt64, failed.err)
+	}
+}
+
+// applyRecalled reports files that have appeared and disappeared at once. The
+// caller holds mu.
+func (w *Watcher) applyRecalled(t *task) {
+	c := &w.scan.changes
+	c.Appeared = append(c.Appeared, t.short...)
+	c.Disappeared = append(c.Disappeared, t.short...)
+	for _, f := range t.useless {
+		if len(w.unwanted) < maxUnwanted {
+			w.unwanted[f] = true
+		}
+	}
+	if len(t.short)+len(t.useless) > 0 {
+		delete(w.told, t.pid) // it is reported once
 	}
 }
 
