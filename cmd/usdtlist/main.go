@@ -46,7 +46,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		return m.Answer(err, stdout)
 	}
-	out := bufio.NewWriterSize(stdout, 32<<10)
+	out := bufio.NewWriterSize(stdout, 16<<10)
 	l := lister{options: o, args: args, out: out, Messages: m}
 	if o.format == formatJSON {
 		l.json = newJSONPrinter(out)

@@ -57,32 +57,55 @@ func (l *lister) print(list *listing) (int, error) {
 
 // table prints a line for each probe, with the terms of readelf. Where a site
 // has no semaphore or no arguments, there is a dash: every line has all
-// columns.
+// columns. Nothing is allocated for a line: to touch new memory for the numbers
+// took longer than to list libjvm.
 func (l *lister) table(list *listing) {
 	if list.heading {
 		l.heading(list)
 	}
-	left, right := terminal.Left, terminal.Right
-	terminal.WriteTable(l.out, func(yield func([]terminal.Cell) bool) {
-		// All lines use the same cells: touching new memory for each took
-		// longer than listing libjvm.
-		cells := []terminal.Cell{left("PROVIDER"), left("NAME"), right("SITES"),
-			left("LOCATION"), left("SEMAPHORE"), left("ARGUMENTS")}
-		more := yield(cells)
-		for i := 0; more && i < len(list.probes); i++ {
-			p := &list.probes[i]
-			semaphore := "-"
-			if p.Sites[0].Semaphore != 0 {
-				semaphore = "0x" + strconv.FormatUint(p.Sites[0].Semaphore, 16)
-			}
-			for i, text := range [...]string{shown(p.Provider, maxCell), shown(p.Name, maxCell),
-				strconv.Itoa(len(p.Sites)), "0x" + strconv.FormatUint(p.Sites[0].Location, 16),
-				semaphore, argumentsOf(p)} {
-				cells[i].Text = text
-			}
-			more = yield(cells)
+	provider, name, sites := len("PROVIDER"), len("NAME"), len("SITES")
+	var location, semaphore uint64 // the highest, which are the widest
+	for i := range list.probes {
+		p := &list.probes[i]
+		provider = max(provider, terminal.Columns(shown(p.Provider, maxCell)))
+		name = max(name, terminal.Columns(shown(p.Name, maxCell)))
+		sites = max(sites, len(strconv.Itoa(len(p.Sites))))
+		location = max(location, p.Sites[0].Location)
+		semaphore = max(semaphore, p.Sites[0].Semaphore)
+	}
+	var digits [20]byte
+	hex := func(n uint64) []byte { return strconv.AppendUint(append(digits[:0], "0x"...), n, 16) }
+	locations := max(len("LOCATION"), len(hex(location)))
+	semaphores := max(len("SEMAPHORE"), len(hex(semaphore)))
+
+	var b []byte
+	left := func(text string, width int) {
+		b = terminal.AppendBlanks(append(b, text...), width+2-terminal.Columns(text))
+	}
+	right := func(text string, width int) {
+		b = append(append(terminal.AppendBlanks(b, width-len(text)), text...), "  "...)
+	}
+	left("PROVIDER", provider)
+	left("NAME", name)
+	right("SITES", sites)
+	left("LOCATION", locations)
+	left("SEMAPHORE", semaphores)
+	b = append(b, "ARGUMENTS\n"...)
+	for i := range list.probes {
+		p := &list.probes[i]
+		left(shown(p.Provider, maxCell), provider)
+		left(shown(p.Name, maxCell), name)
+		right(strconv.Itoa(len(p.Sites)), sites)
+		left(string(hex(p.Sites[0].Location)), locations)
+		if p.Sites[0].Semaphore == 0 {
+			left("-", semaphores)
+		} else {
+			left(string(hex(p.Sites[0].Semaphore)), semaphores)
 		}
-	}, nil)
+		b = append(append(b, argumentsOf(p)...), '\n')
+		l.out.Write(b) // which keeps the error
+		b = b[:0]
+	}
 }
 
 // argumentsOf returns the first site's argument string, and says how many sites

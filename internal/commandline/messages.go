@@ -279,6 +279,7 @@ type Writer struct {
 	changed  *sync.Cond
 	pending  []byte
 	spare    []byte // for what comes while pending is written
+	started  bool   // the goroutine that writes
 	wanted   bool   // what is pending is to be written now
 	armed    bool   // the timer will set wanted
 	timer    *time.Timer
@@ -293,7 +294,6 @@ type Writer struct {
 func NewWriter(file io.Writer) *Writer {
 	w := &Writer{file: file}
 	w.changed = sync.NewCond(&w.mu)
-	go w.write()
 	return w
 }
 
@@ -321,6 +321,10 @@ func (w *Writer) write() {
 }
 
 func (w *Writer) want() {
+	if !w.started {
+		w.started = true
+		go w.write()
+	}
 	w.wanted = true
 	w.changed.Broadcast()
 }
