@@ -124,13 +124,21 @@ func (e *env) goTool(name, module, verb string, arguments ...string) (string, er
 	if _, err := os.Stat(path); err == nil {
 		return path, nil // for another row
 	}
-	cmd := exec.Command("go", append([]string{verb, "-o", path}, arguments...)...)
+	linked := path + ".linked"
+	cmd := exec.Command("go", append([]string{verb, "-o", linked}, arguments...)...)
 	cmd.Dir = module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as releases are
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: go %s %v: %w: %s", module, verb, arguments, err, out)
 	}
-	return path, nil
+	// Go's linker writes through a mapping, which leaves the file in single
+	// pages of the cache. A start from those takes a tenth longer than from the
+	// large ones of a file that was written as cp and dpkg write.
+	program, err := os.ReadFile(linked)
+	if err != nil {
+		return "", err
+	}
+	return path, errors.Join(os.WriteFile(path, program, 0o700), os.Remove(linked))
 }
 
 // libjvm prefers the distribution's.
