@@ -225,6 +225,9 @@ func (w *Watcher) late(t *task) {
 		for _, file := range t.acquired {
 			file.Release()
 		}
+		for _, pair := range t.short {
+			pair.File.Release()
+		}
 		return
 	}
 	p.blocked = nil
