@@ -4,6 +4,14 @@
 
 package usdt
 
+import (
+	"weak"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/gousdt/gousdt/elfnote"
+)
+
 // What prepares a collection, for tests that run programs without a probe.
 var (
 	MakeHeaderFunctionsStatic = makeHeaderFunctionsStatic
@@ -53,4 +61,28 @@ func (t *specTable) inUse() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.used)
+}
+
+// AttachBy has the sites of a selection, and of those made from it, attached by
+// a function in the kernel's place.
+func (s *Selection) AttachBy(by multiAttach) { s.opened.attach = by }
+
+// IsWritten does what is done when the file of a selection is to be written to.
+func (s *Selection) IsWritten() { s.opened.holder.guard.detach() }
+
+// AttachRest is Attach where the kernel may refuse some of the sites.
+func (m *Manager) AttachRest(
+	prog *ebpf.Program, sel *Selection, opts *AttachOptions, patterns ...elfnote.Pattern,
+) (*Link, error) {
+	sel, err := Select(Target{Selection: sel}, patterns...)
+	if err != nil {
+		return nil, err
+	}
+	return m.attachRest(prog, sel, opts)
+}
+
+// Assume has the Manager take a program for one of its collection that reads
+// arguments.
+func (m *Manager) Assume(prog *ebpf.Program) {
+	m.loaded[weak.Make(prog)] = loadedProgram{reads: true}
 }

@@ -413,8 +413,11 @@ func (s *Selection) multiLink(
 	if cookies != nil {
 		opts.Cookies = cookies[from:to]
 	}
-	return executable.UprobeMulti(nil, prog, &opts)
+	return s.opened.attach(executable, nil, prog, &opts)
 }
+
+// A multiAttach makes a uprobe_multi link: the kernel, or a test's.
+type multiAttach func(*link.Executable, []string, *ebpf.Program, *link.UprobeMultiOptions) (link.Link, error)
 
 // attachPerfEvents attaches by perf events: one for each group of sites, if it
 // can be defined in tracefs, and one for each other site.

@@ -5,24 +5,32 @@
 package usdt_test
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -259,4 +267,392 @@ func (m *managerModel) end() {
 	m.check()
 	_, err := m.Attach(m.collection.Programs["collect"], target, nil, elfnote.Exact(provider, "three"))
 	qt.Check(t, qt.ErrorIs(err, os.ErrClosed))
+}
+
+// bubble is a Manager in a bubble of synctest, with a kernel that only records
+// what is attached. Each attachment in it has a program's view of its specs.
+type bubble struct {
+	*testing.T
+	*usdt.Manager
+	program *ebpf.Program
+	sel     *usdt.Selection
+	specs   *ebpf.Map
+	isTimed bool // calls of the kernel take time, and may take too long
+
+	mu       sync.Mutex // of what follows
+	random   *rand.Rand
+	attached map[*bubbleLink]bool
+	refused  map[uint64]bool // by the address
+	trouble  int             // of a hundred calls, those that the kernel refuses
+	isLate   bool            // a call has taken longer than Close waits
+	frozen   bool            // the map of specs takes no more
+	written  bool
+	closing  bool
+	closed   bool
+	links    map[*usdt.Link]map[string]bool // with their specs
+}
+
+// bubbleLink is a link of that kernel.
+type bubbleLink struct {
+	link.Link
+	*bubble
+	cookies []uint64          // of the kernel, by the site
+	specs   map[uint64]string // what its program finds
+}
+
+// In whatever order a Manager attaches and its links are closed, while the
+// kernel answers late or refuses, a file is written to and specs run out, a
+// hit finds the spec of its site as long as that is attached. Close leaves
+// nothing attached, and no call of Attach attaches later.
+//
+// A kernel without uprobe_multi links has perf events. These have only
+// TestManagerIsAsItsModel: they are made in tracefs and by files that say who
+// else has them open. In a bubble no time passes while a goroutine waits for a
+// mutex. So where the kernel takes time, nothing is done twice at once that
+// waits for it with a mutex: closing the Manager, and writing to the file.
+func TestManagerInABubble(t *testing.T) {
+	needsMode(t, usdt.ModeMulti)
+	testprog.RequireBPF(t)
+	collection, err := testbpf.LoadArgs()
+	qt.Assert(t, qt.IsNil(err))
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Kprobe, License: "Dual BSD/GPL",
+		AttachType: ebpf.AttachTraceUprobeMulti, Instructions: asm.Instructions{
+			asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+	qt.Assert(t, qt.IsNil(err))
+	defer program.Close()
+	selected := func() *usdt.Selection {
+		var patterns []elfnote.Pattern
+		for probe := range modelProbes {
+			patterns = append(patterns, elfnote.Exact(provider, probe))
+		}
+		sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-pie"), NoLease: true}, patterns...)
+		qt.Assert(t, qt.IsNil(err))
+		return sel
+	}
+	defer selected().Close() // what waits for writers is outside of the bubbles
+	const rounds, steps = 4, 60
+	seed, isGiven := rand.Uint64(), os.Getenv("GOUSDT_MODEL_SEED") != ""
+	if isGiven {
+		_, err := fmt.Sscan(os.Getenv("GOUSDT_MODEL_SEED"), &seed)
+		qt.Assert(t, qt.IsNil(err))
+	}
+	for n := 0; n < testprog.Soak(10_000, 1_000_000) && !t.Failed(); n += steps {
+		if !isGiven {
+			seed = rand.Uint64()
+		}
+		sel := selected()
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				random := rand.New(rand.NewPCG(seed, 0))
+				mgr, err := usdt.NewManager(collection.Copy(), &usdt.ManagerOptions{
+					Mode: usdt.ModeMulti, MaxSpecs: modelSpecs})
+				qt.Assert(t, qt.IsNil(err))
+				mgr.Assume(program)
+				b := &bubble{T: t, Manager: mgr, program: program, sel: sel, random: random,
+					specs:    mgr.CollectionOptions().MapReplacements[usdt.SpecMapName],
+					attached: map[*bubbleLink]bool{}, refused: map[uint64]bool{},
+					links: map[*usdt.Link]map[string]bool{}, isTimed: random.IntN(2) == 0}
+				sel.AttachBy(b.attachMulti)
+				b.live(rounds, steps/rounds)
+			})
+		})
+		qt.Check(t, qt.IsNil(sel.Close()))
+	}
+}
+
+func (b *bubble) choose(n int) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.random.IntN(n)
+}
+
+// pause lets others go on. In a bubble where time passes, it takes some if
+// nothing else waits for the caller with a mutex.
+func (b *bubble) pause(takesTime bool) {
+	n := b.choose(8)
+	switch {
+	case !takesTime || !b.isTimed:
+		for range n {
+			runtime.Gosched()
+		}
+	case b.choose(50) == 0:
+		b.mu.Lock()
+		b.isLate = true
+		b.mu.Unlock()
+		time.Sleep(time.Minute)
+	default:
+		time.Sleep(time.Duration(n*n) * time.Millisecond)
+	}
+}
+
+// attachMulti makes a uprobe_multi link.
+func (b *bubble) attachMulti(
+	_ *link.Executable, _ []string, prog *ebpf.Program, opts *link.UprobeMultiOptions,
+) (link.Link, error) {
+	b.pause(true)
+	l := &bubbleLink{bubble: b, specs: map[uint64]string{}}
+	err := func() error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		switch {
+		case slices.ContainsFunc(opts.Addresses, func(at uint64) bool { return b.refused[at] }):
+			return unix.EINVAL
+		case b.random.IntN(100) < b.trouble:
+			return unix.ENOMEM
+		}
+		if prog == b.program {
+			qt.Check(b, qt.HasLen(opts.Cookies, len(opts.Addresses)))
+			l.cookies = slices.Clone(opts.Cookies)
+			for _, cookie := range opts.Cookies {
+				l.specs[cookie] = l.spec(cookie)
+			}
+		}
+		b.attached[l] = true
+		return nil
+	}()
+	b.pause(true) // it is attached, and Attach does not know yet
+	return l, err
+}
+
+// spec is what a program finds at a hit.
+func (b *bubble) spec(cookie uint64) string {
+	spec := make([]byte, b.specs.ValueSize())
+	err := b.specs.Lookup(uint32(cookie), spec)
+	// Close does not wait for a late call, which its program survives.
+	if !(b.isLate && b.closing) {
+		qt.Check(b, qt.IsNil(err))
+	}
+	return string(spec)
+}
+
+// hit runs the program of a link. The lock must be held.
+func (l *bubbleLink) hit() {
+	for cookie, want := range l.specs {
+		if got := l.spec(cookie); got != want && !(l.isLate && l.closing) {
+			l.Errorf("a hit with the BPF cookie %d finds another spec", cookie)
+		}
+	}
+}
+
+func (l *bubbleLink) Unpin() error { return ebpf.ErrNotSupported }
+
+func (l *bubbleLink) Close() error {
+	l.pause(false)
+	l.mu.Lock()
+	l.hit()
+	qt.Check(l, qt.IsTrue(l.attached[l]))
+	delete(l.attached, l)
+	l.mu.Unlock()
+	l.pause(false)
+	return nil
+}
+
+func (b *bubble) live(rounds, steps int) {
+	for range rounds {
+		b.mu.Lock()
+		b.trouble = b.random.IntN(2) * 20
+		clear(b.refused)
+		if sites := b.sel.Sites(); b.random.IntN(2) == 0 {
+			site := sites[b.random.IntN(len(sites))]
+			b.refused[site.Offset+site.Instruction-site.Location] = true
+		}
+		b.mu.Unlock()
+		b.together(steps, nil)
+		b.check()
+	}
+	b.trouble, b.isLate = 0, false
+	b.together(steps, b.close)
+	for l := range b.links {
+		<-l.Done()
+		qt.Check(b, qt.IsNotNil(l.Err()))
+	}
+	clear(b.links) // Close has closed them
+	b.check()
+	_, err := b.Attach(b.program, usdt.Target{Selection: b.sel}, nil)
+	qt.Check(b, qt.ErrorIs(err, os.ErrClosed))
+	qt.Check(b, qt.Equals(len(b.attached), 0))
+}
+
+// together does steps on several goroutines, and something else besides.
+func (b *bubble) together(steps int, besides func()) {
+	var running sync.WaitGroup
+	workers := 1 + b.choose(4)
+	for range workers {
+		running.Go(func() {
+			for range steps / workers {
+				if b.isTimed {
+					time.Sleep(time.Duration(b.choose(100)) * time.Millisecond)
+				}
+				b.step(workers == 1)
+			}
+		})
+	}
+	if besides != nil {
+		running.Go(besides)
+		if !b.isTimed { // else it would wait for a mutex
+			running.Go(besides)
+		}
+	}
+	running.Wait()
+}
+
+func (b *bubble) step(isAlone bool) {
+	switch n := b.choose(100); {
+	case n < 50:
+		b.attach(isAlone)
+	case n < 80:
+		b.mu.Lock()
+		var some *usdt.Link
+		for l := range b.links { // others may close it, too
+			some = l
+			break
+		}
+		b.mu.Unlock()
+		if some != nil {
+			qt.Check(b, qt.IsNil(some.Close()))
+			<-some.Done()
+			qt.Check(b, qt.IsNotNil(some.Err()))
+			b.mu.Lock()
+			delete(b.links, some)
+			b.mu.Unlock()
+		}
+	case n < 97:
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for l := range b.attached {
+			l.hit()
+		}
+	case n < 98 && b.choose(8) == 0:
+		b.mu.Lock()
+		b.frozen = true
+		b.mu.Unlock()
+		_ = b.specs.Freeze() // it may be frozen
+	case n == 99 && !b.isTimed && b.choose(8) == 0:
+		b.mu.Lock()
+		isWritten := b.written
+		b.written = true
+		b.mu.Unlock()
+		if !isWritten {
+			b.sel.IsWritten()
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			qt.Check(b, qt.Equals(len(b.attached), 0))
+		}
+	}
+}
+
+// attach attaches some probes, by one cookie or one for each site.
+func (b *bubble) attach(isAlone bool) {
+	var patterns []elfnote.Pattern
+	for probe := range modelProbes {
+		if b.choose(2) == 0 {
+			patterns = append(patterns, elfnote.Exact(provider, probe))
+		}
+	}
+	opts := usdt.AttachOptions{Cookie: uint64(b.choose(3))}
+	if b.choose(2) == 0 {
+		opts.SiteCookie = func(site usdt.Site) uint64 { return site.Offset & 1 }
+	}
+	var l *usdt.Link
+	var err error
+	if b.choose(2) == 0 {
+		l, err = b.AttachRest(b.program, b.sel, &opts, patterns...)
+	} else {
+		l, err = b.Attach(b.program, usdt.Target{Selection: b.sel}, &opts, patterns...)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var full *usdt.LimitError
+	var site *usdt.SiteError
+	switch {
+	case err == nil:
+		specs := map[string]bool{}
+		kernel, err := l.Links()
+		qt.Assert(b, qt.IsNil(err))
+		of := kernel[0].(*bubbleLink)
+		for i, site := range l.Selection().Sites() {
+			cookie := opts.Cookie
+			if opts.SiteCookie != nil {
+				cookie = opts.SiteCookie(site)
+			}
+			spec := []byte(of.specs[of.cookies[i]])
+			qt.Check(b, qt.Equals(binary.NativeEndian.Uint64(spec[192:]), cookie))
+			qt.Check(b, qt.Equals(int(binary.NativeEndian.Uint16(spec[200:])), len(site.Args)))
+			specs[fmt.Sprintf("%d %p", cookie, firstOf(site.Args))] = true
+		}
+		b.links[l] = specs
+		if b.closed { // before it was known here: it is closed
+			qt.Check(b, qt.IsNotNil(l.Err()))
+		}
+	case errors.As(err, &full):
+		if used, _ := b.SpecsInUse(); isAlone {
+			qt.Check(b, qt.Equals(full.InUse, used))
+		}
+		qt.Check(b, qt.IsTrue(full.InUse+full.Needed > full.Capacity))
+	case errors.As(err, &site):
+		qt.Check(b, qt.IsTrue(len(b.refused) > 0))
+	case errors.Is(err, os.ErrClosed):
+		qt.Check(b, qt.IsTrue(b.closing))
+	case errors.Is(err, usdt.ErrWritten):
+		qt.Check(b, qt.IsTrue(b.written))
+	case errors.Is(err, os.ErrPermission):
+		qt.Check(b, qt.IsTrue(b.frozen))
+	default:
+		qt.Check(b, qt.ErrorIs(err, unix.ENOMEM))
+		qt.Check(b, qt.IsTrue(b.trouble > 0))
+	}
+}
+
+func firstOf(args []argspec.Arg) *argspec.Arg {
+	if len(args) == 0 {
+		return nil
+	}
+	return &args[0]
+}
+
+func (b *bubble) close() {
+	if b.isTimed {
+		time.Sleep(time.Duration(b.choose(200)) * time.Millisecond)
+	}
+	b.pause(false)
+	b.mu.Lock()
+	b.closing = true
+	b.mu.Unlock()
+	began := time.Now()
+	err := b.Manager.Close()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	qt.Check(b, qt.IsTrue(time.Since(began) <= 2*time.Second))
+	switch {
+	case err == nil:
+		qt.Check(b, qt.Equals(len(b.attached), 0))
+	default:
+		qt.Check(b, qt.ErrorIs(err, proc.ErrBlocked))
+		qt.Check(b, qt.IsTrue(b.isLate))
+	}
+	used, _ := b.SpecsInUse()
+	qt.Check(b, qt.IsTrue(used == 0 || b.isLate))
+}
+
+// check compares the Manager with the model while nothing is done.
+func (b *bubble) check() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	specs := map[string]bool{}
+	for l, of := range b.links {
+		if l.Err() != nil {
+			qt.Check(b, qt.ErrorIs(l.Err(), usdt.ErrWritten))
+			delete(b.links, l)
+			continue
+		}
+		maps.Copy(specs, of)
+	}
+	used, _ := b.SpecsInUse()
+	qt.Check(b, qt.Equals(used, len(specs)))
+	qt.Check(b, qt.Equals(len(b.Links()), len(b.links)))
+	qt.Check(b, qt.Equals(len(b.attached), len(b.links)))
+	for l := range b.attached {
+		l.hit()
+	}
 }

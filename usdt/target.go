@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/argspec"
@@ -132,6 +133,7 @@ type opened struct {
 	descriptor int                            // that names the file to the kernel, see path
 	name       string                         // in texts
 	holder     *holder                        // of the guard
+	attach     multiAttach
 
 	// mu is held for reading while the file is used, so that closing does not
 	// give the descriptor, and with it the path, to another file in the middle
@@ -166,7 +168,7 @@ func (t Target) open() (_ *opened, err error) {
 		return nil, err
 	}
 
-	o := &opened{elf: t.ELF}
+	o := &opened{elf: t.ELF, attach: (*link.Executable).UprobeMulti}
 	if t.ELF != nil {
 		o.kept, _ = t.ELF.Reader().(keptFile)
 	}
