@@ -19,7 +19,6 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/gousdt/gousdt/argspec"
-	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/testprog"
@@ -205,7 +204,7 @@ func TestNegativeStacksAreLeftOut(t *testing.T) {
 // zeroValues are those of the exported types, and functions that take pointers
 // or interfaces.
 var zeroValues = []any{&argspec.Arg{}, &argspec.Encoding{}, argspec.Kind(99), &argspec.Register{},
-	&container.Cgroups{}, &container.Container{}, &elfnote.File{}, &defs.Listing{},
+	&proc.Cgroups{}, &proc.Container{}, &elfnote.File{}, &defs.Listing{},
 	&elfnote.Pattern{}, &defs.FileProbe{}, &elfnote.Site{},
 	proc.FS(""), &proc.Process{}, &proc.ProcessFile{},
 	&trace.ExponentialBuckets{}, &trace.ExponentialHistogram{},

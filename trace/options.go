@@ -15,10 +15,10 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/argspec"
-	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/tracing"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
@@ -56,11 +56,11 @@ type SessionOptions struct {
 	Definitions *providers.Definitions
 
 	// Containers gives the key "container" of aggregations its values,
-	// [container.Cgroups.Name], and sets Event.CgroupID. The condition
+	// [proc.Cgroups.Name], and sets Event.CgroupID. The condition
 	// container == "4c01db" is about the control groups that
-	// [container.Cgroups.IDs] returns when the session is made. The caller
+	// [proc.Cgroups.IDs] returns when the session is made. The caller
 	// closes it after the session.
-	Containers *container.Cgroups
+	Containers *proc.Cgroups
 
 	// Events says which hits become events, and what an event contains. Nil
 	// stands for the zero EventOptions if there are no Aggregations. Otherwise

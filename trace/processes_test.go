@@ -18,9 +18,9 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -54,7 +54,7 @@ func TestControlGroupsAreToldApart(t *testing.T) {
 	counts := &trace.Aggregation{By: []string{"cgroup"},
 		Where: fmt.Sprintf("cgroup == %d", id)}
 	s := open(t, process, "gousdt_test:three",
-		&trace.SessionOptions{Aggregations: []*trace.Aggregation{counts}, Containers: new(container.Cgroups),
+		&trace.SessionOptions{Aggregations: []*trace.Aggregation{counts}, Containers: new(proc.Cgroups),
 			Events: &trace.EventOptions{}})
 	join := func(dir string) {
 		err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, process.PID), 0)
@@ -86,7 +86,7 @@ func TestHostileContainerNames(t *testing.T) {
 		qt.Assert(t, qt.IsNil(os.Mkdir(made, 0o755)))
 		t.Cleanup(func() { os.Remove(made) })
 	}
-	containers, err := container.Watch("")
+	containers, err := proc.WatchCgroups("")
 	qt.Assert(t, qt.IsNil(err))
 	defer containers.Close()
 	costs := testprog.StartCosts(t)
@@ -119,7 +119,7 @@ func TestContainersHaveNames(t *testing.T) {
 		qt.Assert(t, qt.IsNil(os.Mkdir(made, 0o755)))
 		t.Cleanup(func() { os.Remove(made) })
 	}
-	containers, err := container.Watch("")
+	containers, err := proc.WatchCgroups("")
 	qt.Assert(t, qt.IsNil(err))
 	defer containers.Close()
 	process := start(t, "target-pie")

@@ -10,11 +10,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/language/symbolname"
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
@@ -87,7 +87,7 @@ func (p *jsonPrinter) container(cgroup uint64) {
 		return
 	}
 	if id := remember(&p.containers, path, func() string {
-		c, _ := container.Of(path)
+		c, _ := proc.ContainerOf(path)
 		return cutName(c.ID)
 	}); id != "" {
 		p.json.Fields("container", id)

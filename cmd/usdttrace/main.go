@@ -20,7 +20,6 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 	"github.com/gdamore/tcell/v2"
 
-	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/debuginfod"
 	"github.com/gousdt/gousdt/internal/defs"
@@ -29,6 +28,7 @@ import (
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/internal/unwind"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
@@ -159,7 +159,7 @@ type opened struct {
 	alone      bool     // the command's descendants cannot be watched
 	session    *trace.Session
 	asked      []*aggregation
-	containers *container.Cgroups  // nil unless containers are asked for
+	containers *proc.Cgroups       // nil unless containers are asked for
 	stacks     *stack.Symbolizer   // nil where no stacks are asked for
 	debuginfod *debuginfod.Client  // nil without --debuginfod
 	known      *unwind.KnownStacks // nil where the kernel counts none
@@ -567,7 +567,7 @@ func (t *tracer) openSession() error {
 	}
 	needs := o.needsContainers(opts)
 	if needs != "" || o.json && !o.aggregates() {
-		switch t.containers, err = container.Watch(""); {
+		switch t.containers, err = proc.WatchCgroups(""); {
 		case needs == "":
 		case err != nil:
 			return fmt.Errorf("%s: %w", needs, err)

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -26,7 +26,7 @@ func BenchmarkPrint(b *testing.B) {
 		Args: []trace.Value{trace.ValueOf(int64(-7)), trace.ValueOf(uint64(0x7ffc12345678)),
 			trace.ValueOf(int64(42))},
 	}
-	cgroups, err := container.Watch("")
+	cgroups, err := proc.WatchCgroups("")
 	if err == nil {
 		defer cgroups.Close()
 		event.CgroupID = 1 // of no container, as that of most processes

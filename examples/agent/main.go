@@ -19,7 +19,6 @@ import (
 
 	"github.com/cilium/ebpf/rlimit"
 
-	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
@@ -55,7 +54,7 @@ func run(ctx context.Context, out io.Writer, interval time.Duration) error {
 	if err := rlimit.RemoveMemlock(); err != nil { // needed before 5.11
 		return err
 	}
-	cgroups, err := container.Watch("")
+	cgroups, err := proc.WatchCgroups("")
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/procfs"
 )
 
@@ -152,7 +151,7 @@ func cgroupOwner(text string) (owner string, whole bool) {
 			owner = parts[2] // with several hierarchies, the one that says most
 		}
 	}
-	of, _ := container.Of(owner)
+	of, _ := ContainerOf(owner)
 	end := 0
 	for depth := 0; end < len(owner) && depth < maxOwnerDepth; depth++ {
 		next := end + 1 + strings.IndexByte(owner[end+1:]+"/", '/')

@@ -15,9 +15,9 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -283,7 +283,7 @@ func (c *ProfileConfig) Validate() error {
 // containers.
 func sessionOptions(where string, events *trace.EventOptions) *trace.SessionOptions {
 	return &trace.SessionOptions{Filter: where, Definitions: providers.Builtin(),
-		Containers: new(container.Cgroups), Events: events}
+		Containers: new(proc.Cgroups), Events: events}
 }
 
 // aggregating returns the options of a session that computes aggregations.

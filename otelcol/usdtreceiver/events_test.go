@@ -22,7 +22,6 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
@@ -69,7 +68,7 @@ func TestMistakesEndNothing(t *testing.T) {
 func TestResourcesAreValidText(t *testing.T) {
 	const bad = "lxc.payload.\xff"
 	for _, r := range []*resource{
-		{path: "/" + bad, container: container.Container{ID: "\xff", Runtime: "\xff",
+		{path: "/" + bad, container: proc.Container{ID: "\xff", Runtime: "\xff",
 			PodUID: "\xff"}},
 		{process: &process{Process: proc.Process{Command: "\xff"}, executable: "/\xff"},
 			service: map[string]string{attributeServiceName: "\xff"}},

@@ -16,7 +16,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
-	"github.com/gousdt/gousdt/container"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -55,7 +55,7 @@ func nodeMetrics(t *testing.T, containers int) pmetric.Metrics {
 		id, uid := text(64), uuid()
 		r := &resource{
 			path:      "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + uid + ".slice/cri-containerd-" + id + ".scope",
-			container: container.Container{ID: id, Runtime: "containerd", PodUID: uid},
+			container: proc.Container{ID: id, Runtime: "containerd", PodUID: uid},
 			instance:  uuid(),
 		}
 		for _, m := range metrics[1:] {

@@ -15,7 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
@@ -38,7 +37,7 @@ type process struct {
 	proc.Process
 	executable string // path as the process sees it, or ""
 	cgroup     string // path in the hierarchy of version 2, or ""
-	container  container.Container
+	container  proc.Container
 	service    map[string]string // resource attributes from its environment
 	stack      uint64            // where that of the program starts, which exec changes
 
@@ -70,7 +69,7 @@ const deleted = " (deleted)"
 type processes struct {
 	kind    ResourceKind
 	fs      procfs.FS
-	cgroups *container.Cgroups // nil if there is no hierarchy of version 2
+	cgroups *proc.Cgroups // nil if there is no hierarchy of version 2
 	boot    string
 
 	symbolizer *stack.Symbolizer // nil without profiles
@@ -91,7 +90,7 @@ type resourceID struct {
 	group   uint64
 }
 
-func newProcesses(kind ResourceKind, fs procfs.FS, cgroups *container.Cgroups) *processes {
+func newProcesses(kind ResourceKind, fs procfs.FS, cgroups *proc.Cgroups) *processes {
 	return &processes{
 		kind: kind, fs: fs, cgroups: cgroups, boot: bootID(fs),
 		byPID: make(map[int]*process), services: make(map[string]map[*process]bool),
@@ -210,7 +209,7 @@ func (ps *processes) leave(p *process) {
 // In a cgroup namespace, such as that of a container, the kernel gives the path
 // of another container relative to this one: "/../../pod/ID". The absolute path
 // does not follow from it, so containers are compared by their IDs.
-func groupKeys(path string, c container.Container) (keys []string) {
+func groupKeys(path string, c proc.Container) (keys []string) {
 	if path != "" {
 		keys = append(keys, path)
 	}
@@ -232,7 +231,7 @@ func (ps *processes) read(found proc.Process) *process {
 	p := &process{Process: found}
 	p.executable, _ = found.Executable()
 	if text, err := found.Cgroup(); err == nil {
-		p.container, _ = container.Of(text)
+		p.container, _ = proc.ContainerOf(text)
 		p.cgroup = unifiedPath(text)
 	}
 	service := make(chan map[string]string, 1)
@@ -308,7 +307,7 @@ func (ps *processes) newResource(group uint64, p *process) *resource {
 	r := &resource{process: p, group: group}
 	if ps.cgroups != nil {
 		r.path, r.isFound = ps.cgroups.Path(group)
-		r.container, _ = container.Of(r.path)
+		r.container, _ = proc.ContainerOf(r.path)
 	}
 	if p == nil {
 		r.instance = instanceID(ps.boot, "group", group)

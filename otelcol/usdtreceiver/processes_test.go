@@ -17,7 +17,6 @@ import (
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
-	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
@@ -126,7 +125,7 @@ func TestServiceInCgroupNamespace(t *testing.T) {
 	}, nil)
 	for path, want := range map[string]string{podScope: "pod", unit: "unit", "/system.slice": ""} {
 		r := &resource{path: path}
-		r.container, _ = container.Of(path)
+		r.container, _ = proc.ContainerOf(path)
 		qt.Check(t, qt.Equals(ps.serviceOf(r)["service.name"], want), qt.Commentf("%s", path))
 	}
 }
@@ -218,7 +217,7 @@ func TestServiceThatIsKnownLater(t *testing.T) {
 	first := files.add(10, 1, "500", "/bin/a", podScope, "")
 	second := files.add(11, 1, "600", "/bin/b", podScope, "OTEL_SERVICE_NAME=shop\x00")
 	ps.resources[resourceID{group: 7}] = &resource{path: podScope, group: 7, instance: "i"}
-	ps.resources[resourceID{group: 7}].container, _ = container.Of(podScope)
+	ps.resources[resourceID{group: 7}].container, _ = proc.ContainerOf(podScope)
 	before := ps.resourceOf(0, 7)
 	ps.change([]proc.Process{first}, nil)
 	qt.Check(t, qt.Equals(ps.resourceOf(0, 7), before))
@@ -300,7 +299,7 @@ func TestResourcesOfGroupsThatAProcessHasLeft(t *testing.T) {
 		testneeds.Missing(t, "no hierarchy of control groups of version 2 that can be written to")
 	}
 	defer os.Remove(parent)
-	cgroups, err := container.Watch("")
+	cgroups, err := proc.WatchCgroups("")
 	qt.Assert(t, qt.IsNil(err))
 	defer cgroups.Close()
 	files := newTree(t)

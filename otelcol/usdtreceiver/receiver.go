@@ -24,11 +24,11 @@ import (
 	"go.opentelemetry.io/collector/receiver/receiverhelper"
 	"go.uber.org/zap"
 
-	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/watch"
 )
@@ -66,7 +66,7 @@ type usdtReceiver struct {
 
 	host       component.Host
 	report     *receiverhelper.ObsReport
-	cgroups    *container.Cgroups // nil if there is no hierarchy of version 2
+	cgroups    *proc.Cgroups // nil if there is no hierarchy of version 2
 	processes  *processes
 	measuring  bool // what programs cost
 	closers    []io.Closer
@@ -137,7 +137,7 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 		r.logger.Warn("the limit on locked memory cannot be lifted, which Linux before 5.11 needs",
 			zap.Error(err))
 	}
-	if r.cgroups, err = container.Watch(""); err != nil {
+	if r.cgroups, err = proc.WatchCgroups(""); err != nil {
 		r.logger.Warn("containers are known by their processes only", zap.Error(err))
 		r.cgroups = nil
 	} else {

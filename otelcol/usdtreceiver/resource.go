@@ -13,9 +13,9 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	semconv "go.opentelemetry.io/otel/semconv/v1.37.0"
 
-	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
+	"github.com/gousdt/gousdt/proc"
 )
 
 // resource is a process, or a container or other control group. Equal ones are
@@ -26,7 +26,7 @@ type resource struct {
 	group     uint64   // ID of the control group
 	path      string   // of the control group, or ""
 	isFound   bool     // the control group was there
-	container container.Container
+	container proc.Container
 	instance  string            // service.instance.id
 	service   map[string]string // what the environment says; nil if it is not known
 
@@ -115,7 +115,7 @@ func (r *resource) name() string {
 	if r.process != nil {
 		return r.process.name()
 	}
-	unit := container.Unit(r.path)
+	unit := proc.UnitOf(r.path)
 	return strings.TrimSuffix(unit, path.Ext(unit))
 }
 

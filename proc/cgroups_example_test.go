@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package container_test
+package proc_test
 
 import (
 	"fmt"
 	"os"
 
-	"github.com/gousdt/gousdt/container"
+	"github.com/gousdt/gousdt/proc"
 )
 
 // The container of a process in a Kubernetes pod, from the path of its cgroup.
-func ExampleOf() {
-	c, ok := container.Of("/kubepods.slice/kubepods-pod0a1b2c3d_4e5f_6071_8293_a4b5c6d7e8f9.slice/" +
+func ExampleContainerOf() {
+	c, ok := proc.ContainerOf("/kubepods.slice/kubepods-pod0a1b2c3d_4e5f_6071_8293_a4b5c6d7e8f9.slice/" +
 		"cri-containerd-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.scope")
 	if !ok {
 		fmt.Println("no container")
@@ -23,26 +23,26 @@ func ExampleOf() {
 }
 
 // The container of a process, whichever versions of cgroups its machine has.
-func ExampleOf_process() {
+func ExampleContainerOf_process() {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	if c, ok := container.Of(string(text)); ok {
+	if c, ok := proc.ContainerOf(string(text)); ok {
 		fmt.Println(c.Runtime, c.ID)
 	}
 }
 
 // The systemd unit of a cgroup.
-func ExampleUnit() {
-	fmt.Println(container.Unit("/system.slice/postgresql@15-main.service"))
+func ExampleUnitOf() {
+	fmt.Println(proc.UnitOf("/system.slice/postgresql@15-main.service"))
 	// Output: postgresql@15-main.service
 }
 
 // The cgroups of a machine, to name the one that an eBPF program has seen.
-func ExampleWatch() {
-	cgroups, err := container.Watch("")
+func ExampleWatchCgroups() {
+	cgroups, err := proc.WatchCgroups("")
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package container_test
+package proc_test
 
 import (
 	"fmt"
@@ -13,8 +13,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/proc"
 )
 
 // cgroup2 returns where cgroup version 2 is mounted.
@@ -46,12 +46,14 @@ func makeCgroup(t *testing.T, dir string) uint64 {
 	return number(t, dir)
 }
 
+const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
 func TestWatch(t *testing.T) {
 	root := cgroup2(t)
 	name := fmt.Sprintf("gousdt-test-%d", os.Getpid())
 	dir := filepath.Join(root, name)
 	before := makeCgroup(t, dir)
-	cgroups, err := container.Watch("")
+	cgroups, err := proc.WatchCgroups("")
 	qt.Assert(t, qt.IsNil(err))
 	defer cgroups.Close()
 	find := func(number uint64) string {
@@ -79,7 +81,7 @@ func TestWatch(t *testing.T) {
 				continue
 			}
 			qt.Assert(t, qt.Equals(path, "/"+name+"/"+filepath.Base(inner)))
-			c, ok := container.Of(path)
+			c, ok := proc.ContainerOf(path)
 			qt.Assert(t, qt.IsTrue(ok))
 			qt.Assert(t, qt.Equals(c.Runtime, "docker"))
 		}
@@ -137,7 +139,7 @@ func TestWatch(t *testing.T) {
 }
 
 func TestWatchErrors(t *testing.T) {
-	_, err := container.Watch("/nonexistent")
+	_, err := proc.WatchCgroups("/nonexistent")
 	qt.Assert(t,
 		qt.ErrorMatches(err, "watch cgroups: stat /nonexistent: no such file or directory"))
 }

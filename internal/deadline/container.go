@@ -1,45 +1,25 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package container
+package deadline
 
 import (
 	"slices"
 	"strings"
 )
 
-// Container describes a container by the path of its cgroup.
+// Container is what proc.Container has, and where the container is.
 type Container struct {
-	// ID is the ID that the runtime gave the container, mostly 64 hexadecimal
-	// digits. Users and tools shorten it to the first 12.
-	ID string
-	// Runtime is what made it: "docker", "containerd", "cri-o", "podman",
-	// "lxc", "systemd-nspawn", or "" if the path does not say it.
-	Runtime string
+	ID, Runtime, PodUID string
 	// Cgroup is the path of the container's cgroup. All cgroups below it are
 	// the container's.
 	Cgroup string
-	// PodUID is the UID of the container's Kubernetes pod, in the form with
-	// hyphens, or "".
-	PodUID string
 }
 
-// short returns the ID as people write it: the first 12 digits of a long one.
-func (c Container) short() string {
-	if isID(c.ID) {
-		return c.ID[:12]
-	}
-	return c.ID
-}
+// HasMadeUpID reports whether the runtime made up the ID, rather than a user.
+func (c Container) HasMadeUpID() bool { return isID(c.ID) }
 
-// Of returns the container that a cgroup belongs to, by its path, or by the
-// text of /proc/PID/cgroup. That has a path for each hierarchy: the one of
-// version 2 counts if it has a container.
-//
-// Of containers inside each other the outermost counts: the processes in it
-// choose the names of those below. For the same reason, no container is found
-// below a unit that is not a container runtime's, such as a user's
-// user@1000.service.
-func Of(cgroup string) (Container, bool) {
+// ContainerOf returns the container of a cgroup, as proc.ContainerOf.
+func ContainerOf(cgroup string) (Container, bool) {
 	if strings.HasPrefix(cgroup, "/") {
 		c, _ := identify(cgroup)
 		return c, c.ID != ""
@@ -94,10 +74,8 @@ func isRuntime(unit string) bool {
 		func(name string) bool { return strings.HasPrefix(unit, name) })
 }
 
-// Unit returns the outermost systemd unit in a cgroup's path, such as
-// "postgresql@15-main.service", or "". The processes in a unit choose the names
-// below it.
-func Unit(cgroup string) string {
+// UnitOf returns the systemd unit of a cgroup, as proc.UnitOf.
+func UnitOf(cgroup string) string {
 	_, unit := identify(cgroup)
 	return unit
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package container
+package proc
 
 import (
 	"os"
@@ -27,7 +27,7 @@ func TestScanAfterTooManyChanges(t *testing.T) {
 		return id
 	}
 	removed, stays := mkdir("removed"), mkdir("stays")
-	c, err := Watch(root)
+	c, err := WatchCgroups(root)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(c.Close())) // it gets no events from now on
 
@@ -59,7 +59,7 @@ func TestScanFindsWhatTheKernelDoesNotReport(t *testing.T) {
 	root := t.TempDir()
 	removed := filepath.Join(root, "unwatched", "removed")
 	qt.Assert(t, qt.IsNil(os.MkdirAll(removed, 0o755)))
-	c, err := Watch(root)
+	c, err := WatchCgroups(root)
 	qt.Assert(t, qt.IsNil(err))
 	defer c.Close()
 	raw, err := c.inotify.SyscallConn()
@@ -87,7 +87,7 @@ func TestScansForUnknownIDsTakeLittleTime(t *testing.T) {
 	for i := range 5000 {
 		qt.Assert(t, qt.IsNil(os.Mkdir(filepath.Join(root, strconv.Itoa(i)), 0o755)))
 	}
-	c, err := Watch(root)
+	c, err := WatchCgroups(root)
 	qt.Assert(t, qt.IsNil(err))
 	defer c.Close()
 	began := time.Now()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package container
+package proc
 
 import (
 	"errors"
@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/gousdt/gousdt/internal/deadline"
 )
 
 const (
@@ -57,12 +59,13 @@ type goneCgroup struct {
 	since time.Time
 }
 
-// Watch returns the paths of all cgroups, and follows them as they come and go.
+// WatchCgroups returns the paths of all cgroups, and follows them as they come
+// and go.
 // root is where the file system of cgroup version 2 is mounted; "" finds it. In
 // a container, give the path at which the host's is mounted: the container's
 // own has only the container's cgroups. On other systems than Linux the error
 // wraps [errors.ErrUnsupported].
-func Watch(root string) (_ *Cgroups, err error) {
+func WatchCgroups(root string) (_ *Cgroups, err error) {
 	if root == "" {
 		if root, err = mountPoint(); err != nil {
 			return nil, fmt.Errorf("find cgroup version 2: %w", err)
@@ -140,10 +143,13 @@ func (c *Cgroups) Name(id uint64) string {
 }
 
 func nameOf(path string) string {
-	if found, ok := Of(path); ok {
-		return found.short()
+	if found, ok := deadline.ContainerOf(path); ok {
+		if found.HasMadeUpID() {
+			return found.ID[:12] // as people write it
+		}
+		return found.ID
 	}
-	if unit := Unit(path); unit != "" {
+	if unit := UnitOf(path); unit != "" {
 		return unit
 	}
 	return path
@@ -166,7 +172,7 @@ func (c *Cgroups) IDs(name string) ([]uint64, error) {
 	var whole []string                 // those whose ID is the name
 	isBeginning := false               // of an ID that a runtime made up
 	for _, path := range slices.Sorted(maps.Keys(c.ids)) {
-		of, ok := Of(path)
+		of, ok := deadline.ContainerOf(path)
 		key := of.Cgroup
 		switch {
 		case ok && name != "" && strings.HasPrefix(of.ID, name):
@@ -176,7 +182,7 @@ func (c *Cgroups) IDs(name string) ([]uint64, error) {
 		default:
 			continue
 		}
-		isBeginning = isBeginning || called[key] != name && isID(called[key])
+		isBeginning = isBeginning || called[key] != name && of.HasMadeUpID()
 		if called[key] == name && !slices.Contains(whole, key) {
 			whole = append(whole, key)
 		}
