@@ -392,7 +392,9 @@ func TestTablesAsCSV(t *testing.T) {
 	_, isMessage := p.(*csvPrinter).out.(messageWriter) // of calls that go on, which are no rows
 	qt.Check(t, qt.IsTrue(isMessage))
 	texts := []string{"plain", "a \"quote\", and\r\nlines", "zero\x00", "not \xff UTF-8", ""}
-	s := &trace.Snapshot{By: []string{"str(arg0)"}, Other: trace.Row{Count: 3}}
+	now := time.Now()
+	s := &trace.Snapshot{By: []string{"str(arg0)"}, Other: trace.Row{Count: 3}, Start: now,
+		Time: now.Add(4 * time.Second)}
 	for _, text := range texts {
 		s.Rows = append(s.Rows, trace.Row{Count: 2, Keys: []trace.Value{trace.ValueOf(text)}})
 	}
@@ -404,14 +406,25 @@ func TestTablesAsCSV(t *testing.T) {
 	lines, err := csv.NewReader(&out).ReadAll()                  // fails for ragged rows
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(lines, 1+len(texts)+1+1))
-	qt.Check(t, qt.DeepEquals(lines[0][3:8], []string{"other", "str(arg0)", "pid", "count", "sum"}))
+	qt.Check(t, qt.DeepEquals(lines[0][3:9],
+		[]string{"other", "str(arg0)", "pid", "count", "rate", "sum"}))
 	texts[1] = "a \"quote\", and\nlines" // the reader drops a carriage return, also where it was written
 	texts[2], texts[3] = `zero\x00`, `not \xff UTF-8`
 	for i, text := range texts {
-		qt.Check(t, qt.DeepEquals(lines[1+i][3:8], []string{"false", text, "", "2", ""}))
+		qt.Check(t, qt.DeepEquals(lines[1+i][3:9], []string{"false", text, "", "2", "0.5", ""}))
 	}
-	qt.Check(t, qt.DeepEquals(lines[6][3:8], []string{"true", "", "", "3", ""}))
-	qt.Check(t, qt.DeepEquals(lines[7][3:9], []string{"false", "", "17", "4", "-10", "-2.5"}))
+	qt.Check(t, qt.DeepEquals(lines[6][3:9], []string{"true", "", "", "3", "0.75", ""}))
+	qt.Check(t, qt.DeepEquals(lines[7][3:10], []string{"false", "", "17", "4", "", "-10", "-2.5"}))
+	// An interval without hits has a row.
+	out.Reset()
+	p.(*csvPrinter).tracer.options.interval = time.Second
+	p.rows(count, &trace.Snapshot{By: s.By, Start: s.Start, Time: s.Time})
+	p.rows(sum, &trace.Snapshot{By: []string{"pid"}, Start: s.Start, Time: s.Time})
+	lines, err = csv.NewReader(&out).ReadAll()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.HasLen(lines, 2))
+	qt.Check(t, qt.DeepEquals(lines[0][3:], []string{"false", "", "", "0", "0", "", "", "", "", "", "", ""}))
+	qt.Check(t, qt.DeepEquals(lines[1][3:], []string{"false", "", "", "0", "0", "0", "", "", "", "", "", ""}))
 	for _, isTerminal := range []bool{false, true} { // which must not be given control characters
 		out.Reset()
 		p.(*csvPrinter).onTerminal = isTerminal

@@ -117,7 +117,7 @@ func (p *jsonPrinter) stack(pid int, addresses []uint64) {
 }
 
 func (p *jsonPrinter) rows(a *aggregation, s *trace.Snapshot) {
-	for _, row := range rowsOf(s) {
+	for _, row := range p.tracer.rowsToRead(a, s) {
 		j := p.begin("row")
 		j.Fields("aggregation", a.kind, "start", s.Start, "time", s.Time)
 		if row == &s.Other {
@@ -144,7 +144,7 @@ func (p *jsonPrinter) rows(a *aggregation, s *trace.Snapshot) {
 				j.Fields(q.json, orNull(row.Quantile(q.part)))
 			}
 			p.exponential(row.Exponential())
-		case a.Histogram != nil && a.rows == nil:
+		case a.Histogram != nil && a.rows == nil && row.Count > 0:
 			commandline.JSONObjects(j, "buckets", 0, row.Histogram(0), func(b *trace.Bucket) {
 				j.Fields("low", valueOf(b.Low), "high", valueOf(b.High), "count", b.Count)
 			})

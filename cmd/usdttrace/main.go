@@ -799,11 +799,16 @@ func (t *tracer) printRows() error {
 				continue
 			}
 		}
-		if t.options.interval == 0 || t.live != nil || len(rowsOf(snapshot)) > 0 {
-			snapshot = t.arrange(a, snapshot)
-			t.wantNames(snapshot)
-			t.printer.rows(a, snapshot)
+		// What an interval has left over is no interval: without hits it says
+		// nothing, unless no other table was printed.
+		isRest := isClosed(t.done) && snapshot.Time.Sub(snapshot.Start) < t.options.interval/2
+		if t.live == nil && isRest && a.shown && len(rowsOf(snapshot)) == 0 {
+			continue
 		}
+		a.shown = true
+		snapshot = t.arrange(a, snapshot)
+		t.wantNames(snapshot)
+		t.printer.rows(a, snapshot)
 	}
 	return nil
 }

@@ -49,6 +49,7 @@ type aggregation struct {
 	title    string
 	duration bool // the values are nanoseconds
 	drawn    bool // each row is a histogram
+	shown    bool // a table was printed
 
 	// The hits read so far: all, those of keys without a row, and of these
 	// those that found no room in the kernel.
@@ -273,6 +274,20 @@ func rowsOf(s *trace.Snapshot) []*trace.Row {
 		all = append(all, &s.Other)
 	}
 	return all
+}
+
+// rowsToRead is rowsOf for programs: an interval without hits has a row, with
+// the count 0 and no keys.
+func (t *tracer) rowsToRead(a *aggregation, s *trace.Snapshot) []*trace.Row {
+	rows := rowsOf(s)
+	if len(rows) > 0 || t.options.interval == 0 {
+		return rows
+	}
+	none := &trace.Row{}
+	if a.Sum {
+		none.Sum = trace.ValueOf(uint64(0))
+	}
+	return []*trace.Row{none}
 }
 
 var left, right = terminal.Left, terminal.Right
@@ -685,9 +700,10 @@ func (p *csvPrinter) rows(a *aggregation, s *trace.Snapshot) {
 			}
 		}
 		out.Write(slices.Concat([]string{"aggregation", "start", "time", "other"}, p.keys,
-			[]string{"count", "sum", "average", "min", "p50", "p90", "p99", "max"}))
+			[]string{"count", "rate", "sum", "average", "min", "p50", "p90", "p99", "max"}))
 	}
-	for _, row := range rowsOf(s) {
+	took := s.Time.Sub(s.Start).Seconds()
+	for _, row := range p.tracer.rowsToRead(a, s) {
 		line := []string{a.kind, s.Start.Format(time.RFC3339Nano), s.Time.Format(time.RFC3339Nano),
 			strconv.FormatBool(row == &s.Other)}
 		for _, by := range p.keys {
@@ -698,7 +714,7 @@ func (p *csvPrinter) rows(a *aggregation, s *trace.Snapshot) {
 			line = append(line, text)
 		}
 		number := func(x float64) string {
-			if math.IsNaN(x) {
+			if math.IsNaN(x) || math.IsInf(x, 0) {
 				return ""
 			}
 			return strconv.FormatFloat(x, 'g', -1, 64)
@@ -709,7 +725,7 @@ func (p *csvPrinter) rows(a *aggregation, s *trace.Snapshot) {
 			}
 			return v.String()
 		}
-		line = append(line, fmt.Sprint(row.Count), value(row.Sum), number(average(row)), value(row.Min))
+		line = append(line, fmt.Sprint(row.Count), number(float64(row.Count)/took), value(row.Sum), number(average(row)), value(row.Min))
 		for _, q := range quantiles {
 			line = append(line, number(row.Quantile(q.part)))
 		}
