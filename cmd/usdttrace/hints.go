@@ -547,7 +547,7 @@ func (t *tracer) whyNothing(l *losses) (lines []string) {
 	if len(t.going) > 0 {
 		return nil // these calls are printed
 	}
-	return append(t.reasons(l, t.whySilent), t.notSeen()...)
+	return append(t.reasons(l, t.reaches), t.notSeen()...)
 }
 
 // notSeen says what cannot come. A command begins after the tracing, and some
@@ -589,9 +589,9 @@ func (t *tracer) fires() []string {
 	return fires
 }
 
-// reasons says why nothing came. silent says why no probe that matches a
-// pattern was passed; nil leaves that out.
-func (t *tracer) reasons(l *losses, silent func(pattern int) string) (lines []string) {
+// reasons says why nothing came. Without a look at who can pass the probes, it
+// leaves out why none of a pattern was passed.
+func (t *tracer) reasons(l *losses, look func() []reach) (lines []string) {
 	o := t.options
 	fires := t.fires()
 	var starts []string
@@ -633,12 +633,16 @@ func (t *tracer) reasons(l *losses, silent func(pattern int) string) (lines []st
 		return nil // the summary says what came of the hits
 	}
 	var reasons []string
+	var reaches []reach
+	if look != nil {
+		reaches = look()
+	}
 	patterns := make(map[string][]string) // by the reason
 	for i, p := range o.patterns {
-		if silent == nil {
+		if look == nil {
 			break
 		}
-		reason := silent(i)
+		reason := t.whySilent(i, reaches)
 		if patterns[reason] == nil {
 			reasons = append(reasons, reason)
 		}
@@ -653,7 +657,7 @@ func (t *tracer) reasons(l *losses, silent func(pattern int) string) (lines []st
 		}
 		lines = append(lines, strings.Join(names, ", ")+": "+reason)
 	}
-	return append(append(lines, t.otherFiles(false)...), fires...)
+	return append(append(lines, t.otherFiles(false)...), withEnvironment(fires, reaches)...)
 }
 
 // typed returns the pair that a pattern is of, or the pattern.

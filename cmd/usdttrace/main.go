@@ -498,7 +498,11 @@ func (t *tracer) hintAtSilence() {
 	if t.live != nil || t.hasHits() {
 		return
 	}
-	for _, hint := range t.fires() {
+	hints := t.fires()
+	if slices.ContainsFunc(hints, variable.MatchString) {
+		hints = withEnvironment(hints, t.reaches())
+	}
+	for _, hint := range hints {
 		t.messages.Note("nothing yet: %s", hint)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -47,10 +48,69 @@ func isEmulator(path string) bool {
 		func(part string) bool { return strings.Contains(path, part) })
 }
 
+// reach is which processes that are watched can pass a pattern's probes.
+type reach struct {
+	has    []proc.Process // that map the file and can pass the probe
+	unfit  map[int]bool   // that map it and cannot
+	reason string         // why not
+}
+
+// reaches returns the reach of each pattern, all of one moment. It is nil for a
+// command, which has ended.
+func (t *tracer) reaches() []reach {
+	o := t.options
+	if t.command != nil {
+		return nil
+	}
+	wanted := t.wanted()
+	all := make([]reach, len(o.patterns))
+	for i := range all {
+		all[i].unfit = make(map[int]bool)
+	}
+	eachPair(wanted, func(pair *procwatch.ProcessFile) {
+		if len(o.files) > 0 && t.targets.nameOf(pair.File.ID()) == "" {
+			return
+		}
+		pid := pair.Process.PID
+		for i := range all {
+			r := &all[i]
+			why, matches := whyUnseen(pair, o.patterns[i])
+			if why == "" && t.cleared[silence{pid, i}] {
+				why = noSemaphore
+			}
+			switch {
+			case !matches:
+			case why != "":
+				r.unfit[pid], r.reason = true, fmt.Sprintf("process %s %s", pair.Process, why)
+			case !slices.ContainsFunc(r.has, func(p proc.Process) bool { return p.PID == pid }):
+				r.has = append(r.has, pair.Process)
+			}
+		}
+	}, o.patterns...)
+	t.eachMapped(wanted, func(p proc.Process, file *procfs.MappedFile) {
+		isData := !slices.ContainsFunc(file.Mappings,
+			func(m procfs.Mapping) bool { return !m.Data })
+		if !isData || !t.targets.isWatched(file) {
+			return
+		}
+		for i := range all {
+			if r := &all[i]; !r.unfit[p.PID] {
+				r.unfit[p.PID], r.reason = true, fmt.Sprintf("process %s %s", p, notExecuted)
+			}
+		}
+	})
+	for _, r := range all {
+		for _, p := range r.has {
+			delete(r.unfit, p.PID) // it has another file, too
+		}
+	}
+	return all
+}
+
 // whySilent says why no probe that matches a pattern was passed: how many of
 // the processes that are watched map a file with one now, and whether they can
 // pass it.
-func (t *tracer) whySilent(pattern int) string {
+func (t *tracer) whySilent(pattern int, reaches []reach) string {
 	o := t.options
 	t.targets.mu.Lock()
 	matched := t.targets.matched[pattern]
@@ -63,41 +123,14 @@ func (t *tracer) whySilent(pattern int) string {
 	case t.command != nil:
 		return t.whyCommandSilent(pattern)
 	}
-	wanted := t.wanted()
-	var has []proc.Process // that map the file and can pass the probe
-	unfit, reason := make(map[int]bool), ""
-	eachPair(wanted, func(pair *procwatch.ProcessFile) {
-		if len(o.files) > 0 && t.targets.nameOf(pair.File.ID()) == "" {
-			return
-		}
-		pid := pair.Process.PID
-		why := whyUnseen(pair, o.patterns[pattern])
-		if why == "" && t.cleared[silence{pid, pattern}] {
-			why = noSemaphore
-		}
-		if why != "" {
-			unfit[pid], reason = true, fmt.Sprintf("process %s %s", pair.Process, why)
-		} else if !slices.ContainsFunc(has, func(p proc.Process) bool { return p.PID == pid }) {
-			has = append(has, pair.Process)
-		}
-	}, o.patterns[pattern])
-	t.eachMapped(wanted, func(p proc.Process, file *procfs.MappedFile) {
-		isData := !slices.ContainsFunc(file.Mappings,
-			func(m procfs.Mapping) bool { return !m.Data })
-		if isData && t.targets.isWatched(file) && !unfit[p.PID] {
-			unfit[p.PID], reason = true, fmt.Sprintf("process %s %s", p, notExecuted)
-		}
-	})
-	for _, p := range has {
-		delete(unfit, p.PID) // it has another file, too
-	}
+	r := &reaches[pattern]
 	var text string
-	switch n := len(has); {
+	switch n := len(r.has); {
 	case n > 1:
 		text = fmt.Sprintf("%d processes contain it, but it fired in none", n)
 	case n == 1:
 		text = "1 process contains it, but it did not fire"
-	case len(unfit) > 0:
+	case len(r.unfit) > 0:
 	case o.pid != 0:
 		text = t.where() + " runs no file that contains it"
 		if _, err := proc.Find("", o.pid); errors.Is(err, proc.ErrGone) {
@@ -108,16 +141,79 @@ func (t *tracer) whySilent(pattern int) string {
 	default:
 		text = "no process runs a file that contains it"
 	}
-	if len(unfit) > 0 {
+	if len(r.unfit) > 0 {
 		if text != "" {
 			text += "; "
 		}
-		text += reason
-		if more := len(unfit) - 1; more > 0 {
+		text += r.reason
+		if more := len(r.unfit) - 1; more > 0 {
 			text += fmt.Sprintf("; so do %d more", more)
 		}
 	}
 	return text
+}
+
+// variable is how a condition in definitions names what has to be in the
+// environment of a process.
+var variable = regexp.MustCompile(` only with the environment variable (\w+=\S+)`)
+
+// withEnvironment adds to hints about when probes fire which of the processes
+// were started with the variable that a hint names.
+func withEnvironment(hints []string, reaches []reach) []string {
+	processes := make(map[int]proc.Process)
+	for _, r := range reaches {
+		for _, p := range r.has {
+			processes[p.PID] = p
+		}
+	}
+	hints = slices.Clone(hints)
+	for i, hint := range hints {
+		named := variable.FindStringSubmatch(hint)
+		if named == nil || len(processes) == 0 {
+			continue
+		}
+		with, without := 0, 0
+		for pid := range processes {
+			switch set, known := hasVariable(pid, named[1]); {
+			case set:
+				with++
+			case known:
+				without++
+			}
+		}
+		var parts []string
+		for _, part := range []struct {
+			n    int
+			what string
+		}{{with, "started with it"}, {without, "without it"}, {len(processes) - with - without,
+			"not known, because the environment was overwritten or cannot be read"}} {
+			switch {
+			case part.n == 1:
+				parts = append(parts, part.what+": 1 process")
+			case part.n > 1:
+				parts = append(parts, fmt.Sprintf("%s: %d processes", part.what, part.n))
+			}
+		}
+		hints[i] += " (" + strings.Join(parts, "; ") + ")"
+	}
+	return hints
+}
+
+// hasVariable reports whether a process was started with NAME=VALUE in its
+// environment. That is not known of a program that has put a title there.
+func hasVariable(pid int, variable string) (set, known bool) {
+	var all []byte
+	var err error
+	if !deadline.One(context.Background(), memoryPatience, func() {
+		all, err = os.ReadFile(procfs.Path("/proc", pid, "environ"))
+	}, nil) || err != nil {
+		return false, false
+	}
+	for _, entry := range strings.Split(string(all), "\x00") {
+		set = set || entry == variable
+	}
+	first, _, _ := strings.Cut(string(all), "\x00")
+	return set, set || len(all) == 0 || strings.Contains(first, "=")
 }
 
 // wanted returns the filter for the processes that are watched, nil for all.
@@ -129,24 +225,25 @@ func (t *tracer) wanted() func(proc.Process) bool {
 }
 
 // whyUnseen returns why a process that maps a file reaches none of the
-// breakpoints of a pattern's probes, "" if nothing speaks against it.
-func whyUnseen(pair *procwatch.ProcessFile, pattern elfnote.Pattern) (why string) {
-	if executable, _ := pair.Process.Executable(); isEmulator(executable) {
-		return translatedCode
-	}
+// breakpoints of a pattern's probes, "" if nothing speaks against it, and
+// whether the file has such probes.
+func whyUnseen(pair *procwatch.ProcessFile, pattern elfnote.Pattern) (why string, matches bool) {
 	sel, err := usdt.Select(usdt.Target{ELF: pair.ELF()}, pattern)
 	if err != nil {
-		return "" // it has been selected before
+		return "", !isNothing(err)
 	}
 	defer sel.Close()
+	if executable, _ := pair.Process.Executable(); isEmulator(executable) {
+		return translatedCode, true
+	}
 	for _, site := range sel.Sites() {
 		at := whyUnseenAt(pair, &site)
 		if at == "" {
-			return ""
+			return "", true
 		}
 		why = at
 	}
-	return why
+	return why, true
 }
 
 func whyUnseenAt(pair *procwatch.ProcessFile, site *usdt.Site) string {

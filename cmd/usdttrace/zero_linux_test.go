@@ -21,6 +21,27 @@ import (
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
+// Where a probe fires only with a variable of the environment, it is said who
+// was started with it.
+func TestWhoHasTheVariableIsSaid(t *testing.T) {
+	names := filepath.Join(t.TempDir(), "names.d")
+	qt.Assert(t, qt.IsNil(os.WriteFile(names, []byte(
+		"#pragma gousdt fires gousdt_test:three only with the environment variable GOUSDT_TEST=1\n"), 0o644)))
+	path := copyOf(t, "target-pie")
+	why := func() string {
+		t.Helper()
+		stderr := start(t, "--names", names, "--duration", "0.1", path, "gousdt_test:three").wait().stderr
+		_, why, _ := strings.Cut(stderr, "three fires only with the environment variable GOUSDT_TEST=1")
+		return why
+	}
+	testprog.Start(t, path)
+	qt.Check(t, qt.Equals(why(), " (without it: 1 process)\n"))
+	t.Setenv("GOUSDT_TEST", "1")
+	testprog.Start(t, path)
+	testprog.Start(t, path)
+	qt.Check(t, qt.Equals(why(), " (started with it: 2 processes; without it: 1 process)\n"))
+}
+
 // Where nothing came, the summary says why, for each pattern.
 func TestZeroIsExplained(t *testing.T) {
 	p, idle := startTarget(t, "target-pie"), copyOf(t, "target-static")
