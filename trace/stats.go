@@ -20,7 +20,8 @@ type Losses struct {
 	Events uint64
 	// Unreadable are hits that were not aggregated because a value or a key
 	// could not be read: its memory was not there, or it cannot be fetched at
-	// the site.
+	// the site. Those that a filter leaves out are among them, and calls, if a
+	// value that it compares was not there.
 	Unreadable uint64
 	// SelfUnknown are calls that were not aggregated because their own time is
 	// not known: a call inside was left without its end, or their thread has

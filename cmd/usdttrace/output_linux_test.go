@@ -41,7 +41,8 @@ func TestQuiet(t *testing.T) {
 	r := start(t, "-qo", path, "--duration", "0.1", copyOf(t, "target-pie"), "gousdt_test:three",
 		"gousdt_test:nonesuch").wait()
 	r.ok()
-	qt.Check(t, qt.Equals(r.stderr, "usdttrace: no probe matches gousdt_test:nonesuch\n"))
+	qt.Check(t, qt.Equals(r.stderr,
+		"usdttrace: no probe matches gousdt_test:nonesuch (nearest: gousdt_test:none)\n"))
 }
 
 // A process may map as many files with odd probes as it likes.

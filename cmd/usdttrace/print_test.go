@@ -141,6 +141,17 @@ func TestSummarySaysWhichCallsMayBeOfCoroutines(t *testing.T) {
 	qt.Check(t, qt.Not(qt.StringContains(s.text(), "coroutines")))
 }
 
+// All ends without a start are of calls whose start was forgotten, if none had
+// begun before.
+func TestSummarySaysWhichCallsWereTooDeep(t *testing.T) {
+	s := &summary{losses: losses{Losses: trace.Losses{Replaced: 40, Unmatched: 30}}}
+	qt.Check(t, qt.StringContains(s.text(), "\nup to 30 of these calls may have been around more than 64 others"))
+	s.watched = true
+	qt.Check(t, qt.StringContains(s.text(), "\n30 of these calls were around more than 64 others"))
+	s.losses.Starts = 1 // has an end, too
+	qt.Check(t, qt.StringContains(s.text(), "\nup to 30 of these calls may "))
+}
+
 func TestSummarySaysWhichKeysHaveNoValueInAWorker(t *testing.T) {
 	s := &summary{losses: losses{Losses: trace.Losses{Unreadable: 2}}}
 	for _, test := range []struct {
@@ -153,12 +164,22 @@ func TestSummarySaysWhichKeysHaveNoValueInAWorker(t *testing.T) {
 		tr := &tracer{prepared: prepared{options: &options{}, targets: &targets{definitions: defs.Builtin()}}}
 		tr.options.patterns = []elfnote.Pattern{elfnote.Exact("postgresql", "query__start")}
 		tr.options.by = test.by
-		s.behind = tr.keysBehindPointers()
+		s.behind, s.unread = tr.keysBehindPointers(), tr.options.unread()
 		lacks := "2 not aggregated: a value or key could not be read: " + test.want
 		qt.Check(t, qt.StringContains(s.text(), "\n"+lacks))
 		qt.Check(t, qt.Matches(s.quietText(), regexp.QuoteMeta(lacks)+".*\n"))
 	}
-	s.float = true
+	tr := &tracer{prepared: prepared{options: &options{}, targets: &targets{definitions: defs.Builtin()}}}
+	tr.options.where = `user == "web"`
+	tr.options.patterns = []elfnote.Pattern{elfnote.MustParsePattern("postgresql:*")}
+	s.behind, s.unread = tr.keysBehindPointers(), tr.options.unread()
+	qt.Check(t, qt.StringContains(s.text(),
+		"\n2 left out: what --where compares could not be read: a pointer was null or near it (user: "))
+	tr.options.count = true
+	s.unread = tr.options.unread()
+	qt.Check(t, qt.StringContains(s.quietText(), "2 not aggregated: a value or key, or what --where compares, "))
+	tr.options.where, tr.options.sumIsFloat = "", true
+	s.unread = tr.options.unread()
 	qt.Check(t, qt.StringContains(s.text(), "\n2 not aggregated: a float was infinite or no number, or a value"))
 }
 

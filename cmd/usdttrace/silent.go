@@ -48,7 +48,7 @@ func isEmulator(path string) bool {
 		func(part string) bool { return strings.Contains(path, part) })
 }
 
-// reach is which processes that are watched can pass a pattern's probes.
+// reach has the watched processes that have a pattern's probes.
 type reach struct {
 	has    []proc.Process // that map the file and can pass the probe
 	unfit  map[int]bool   // that map it and cannot

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/cilium/ebpf"
 
@@ -47,22 +48,30 @@ type summary struct {
 	prepares   bool   // the calls are transactions of PostgreSQL
 	savepoints bool   // statements of PostgreSQL that fail are asked for
 	self       bool   // own times of calls are asked for
-	float      bool   // floats are added up
+	unread     string // what could not be read, where hits are missing for that
 	watched    bool   // a command was watched, all of it from its start
 	fromEvents bool   // stacks are counted from events
 	slowed     string // which times contain the cost of a probe that is attached for them
 	behind     string // which keys are behind pointers of the program
 }
 
-// keysBehindPointers returns the keys of --by that definitions have behind a
-// pointer of the program.
+// keysBehindPointers returns the names in --by and --where that definitions
+// have behind a pointer of the program.
 func (t *tracer) keysBehindPointers() string {
 	o := t.options
 	patterns := slices.Clip(o.patterns)
 	for _, pair := range o.pairs() {
 		patterns = append(patterns, t.targets.definitions.Patterns(pair)...)
 	}
-	return strings.Join(slices.DeleteFunc(slices.Clone(o.by), func(name string) bool {
+	names := slices.Clone(o.by)
+	for _, word := range strings.FieldsFunc(o.where, func(c rune) bool {
+		return c != '_' && !unicode.IsLetter(c) && !unicode.IsDigit(c)
+	}) {
+		if !slices.Contains(names, word) {
+			names = append(names, word)
+		}
+	}
+	return strings.Join(slices.DeleteFunc(names, func(name string) bool {
 		return !strings.Contains(t.targets.definitions.Key(name, patterns), "->")
 	}), ", ")
 }
@@ -89,18 +98,24 @@ func (t *tracer) mayHaveEnded(e *trace.Event) bool {
 	return e.Ended != "" && !strings.HasPrefix(e.Ended, "killed") && !t.knowsFailures()
 }
 
-// tooDeep says that calls may have been around more others than are kept.
+// tooDeep says that calls were around more others than are kept, or may have
+// been: of a command that was watched from its start, every end without a start
+// is of a start that was forgotten.
 func (s *summary) tooDeep() string {
 	deep := min(s.losses.Replaced, s.losses.Unmatched)
 	if deep == 0 || s.losses.Mismatch != "" {
 		return ""
 	}
-	kept := 64
-	if s.self {
-		kept = 128
+	calls := fmt.Sprintf("up to %d of these calls may have been", deep)
+	if s.watched && s.losses.Starts == 0 {
+		calls = fmt.Sprintf("%d of these calls were", s.losses.Unmatched)
 	}
-	return fmt.Sprintf("up to %d of these calls may have been around more than %d others in their thread: "+
-		"the start of an outer one is not kept then", deep, kept)
+	kept, more := 64, " (--self keeps 128 starts)"
+	if s.self {
+		kept, more = 128, ""
+	}
+	return fmt.Sprintf("%s around more than %d others in their thread: the starts of the outer ones are not "+
+		"kept then, and these calls are in no row%s", calls, kept, more)
 }
 
 // inCoroutines says that calls that were left may have been of coroutines.
@@ -119,8 +134,8 @@ func (t *tracer) report(c collected) error {
 	mode, _ := t.options.mode.Resolve() // the session has resolved it
 	s := &summary{mode: mode.String(), took: t.took(), events: c.events, collected: c,
 		self: t.options.self, behind: t.keysBehindPointers()}
-	s.fromEvents = t.samples != nil
-	s.failures, s.slowed, s.float = t.knowsFailures(), t.targets.slowed(), t.options.sumIsFloat
+	s.fromEvents, s.unread = t.samples != nil, t.options.unread()
+	s.failures, s.slowed = t.knowsFailures(), t.targets.slowed()
 	s.prepares = !slices.ContainsFunc(t.options.pairs(), func(pair defs.PairPattern) bool {
 		return pair.String() != "postgresql:transaction"
 	})
@@ -201,6 +216,19 @@ func (t *tracer) reportRows(s *summary) error {
 
 // notAggregated is how the summary begins with hits that no row of a table has.
 const notAggregated = "not aggregated: "
+
+// unread says what could not be read where hits are missing for that.
+func (o *options) unread() string {
+	switch {
+	case o.where != "" && o.aggregates():
+		return notAggregated + "a value or key, or what --where compares, could not be read: "
+	case o.where != "":
+		return "left out: what --where compares could not be read: "
+	case o.sumIsFloat:
+		return notAggregated + "a float was infinite or no number, or a value or key could not be read: "
+	}
+	return notAggregated + "a value or key could not be read: "
+}
 
 // reportSummary prints the calls that go on, the summary, and why nothing came.
 func (t *tracer) reportSummary(s *summary) {
@@ -301,10 +329,6 @@ func (s *summary) text() string {
 		null += " (" + s.behind + ": of a process that works for no client of its own, as a parallel worker, " +
 			"or is starting)"
 	}
-	unread := "a value or key could not be read: " + null + ", or " + notInMemory
-	if s.float {
-		unread = "a float was infinite or no number, or " + unread
-	}
 	for _, loss := range []struct {
 		n    uint64
 		what string
@@ -319,7 +343,7 @@ func (s *summary) text() string {
 			"there are more than %d (--max-keys)", s.maxKeys)},
 		{s.overflow, "hits are in (other) because their keys came too fast for the room " +
 			"in the kernel: they may have a row (--max-keys)"},
-		{s.losses.Unreadable, notAggregated + unread},
+		{s.losses.Unreadable, s.unread + null + ", or " + notInMemory},
 		{s.losses.SelfUnknown, notAggregated + "the own time is not known where a call inside was left without " +
 			"its end, or where a thread has several stacks, as for coroutines or fibers"},
 		{s.unreadable, "with an <unreadable> argument: " + notInMemory},

@@ -725,7 +725,8 @@ func (p *csvPrinter) rows(a *aggregation, s *trace.Snapshot) {
 			}
 			return v.String()
 		}
-		line = append(line, fmt.Sprint(row.Count), number(float64(row.Count)/took), value(row.Sum), number(average(row)), value(row.Min))
+		line = append(line, fmt.Sprint(row.Count), number(float64(row.Count)/took), value(row.Sum),
+			number(average(row)), value(row.Min))
 		for _, q := range quantiles {
 			line = append(line, number(row.Quantile(q.part)))
 		}

@@ -46,8 +46,8 @@ func TestNearestProbes(t *testing.T) {
 	}
 }
 
-// A pattern may name a call, too: those of the definitions, of which the file
-// has the probes.
+// A pattern may name a call, too. Those of the definitions are near if the file
+// has their probes.
 func TestNearestCalls(t *testing.T) {
 	probes := []elfnote.Site{{Provider: "postgresql", Name: "statement__status"},
 		{Provider: "python", Name: "gc__start"}, {Provider: "python", Name: "gc__done"},

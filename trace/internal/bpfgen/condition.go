@@ -368,14 +368,15 @@ func (b *builder) condition(c *condition, ifFalse argcode.Label) (otherwise map[
 	case either:
 		return b.anyOf(c.parts, ifFalse)
 	}
-	otherwise = b.load(ifFalse, c.arguments(nil)...)
+	unreadable := b.unreadable(ifFalse)
+	otherwise = b.load(unreadable, c.arguments(nil)...)
 	switch c.kind {
 	case never:
 		b.Jump(ifFalse)
 	case compareNumbers:
 		b.compareNumbers(c, ifFalse)
 	case compareText:
-		b.Scratch(func() { b.compareText(c, ifFalse) })
+		b.Scratch(func() { b.compareText(c, ifFalse, unreadable) })
 	case heldAtStart:
 		b.Emit(fromStack(r1, b.ending.word), asm.And.Imm(r1, 1<<c.number))
 		b.JumpIfImm(asm.JEq, r1, 0, r2, ifFalse)
@@ -521,7 +522,7 @@ func sortable(c Class, value float64) uint64 {
 
 // compareText compares what an argument that has been loaded points to, or the
 // name of the command, with a text.
-func (b *builder) compareText(c *condition, ifFalse argcode.Label) {
+func (b *builder) compareText(c *condition, ifFalse, unreadable argcode.Label) {
 	literal := []byte(c.right.term.Text)
 	differs, holds := ifFalse, b.Label()
 	if c.op == expr.NotEqual {
@@ -533,9 +534,9 @@ func (b *builder) compareText(c *condition, ifFalse argcode.Label) {
 		b.command(r10, at)
 		b.compareBytes(at, append(literal, 0), differs)
 	case t.HasLength:
-		b.compareSized(t, literal, differs, ifFalse)
+		b.compareSized(t, literal, differs, unreadable)
 	default:
-		b.compareTerminated(t, literal, differs, ifFalse)
+		b.compareTerminated(t, literal, differs, unreadable)
 	}
 	if c.op == expr.NotEqual {
 		b.Jump(ifFalse)

@@ -299,7 +299,8 @@ func TestConditionsHoldWhereTheyShould(t *testing.T) {
 					continue // a text that cannot be written
 				}
 				qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", source))
-				plan := &Plan{Kernel: k.forPlan(), Filter: node,
+				w.addMap(testCounters, true, 4, 8, int(CounterCount))
+				plan := &Plan{Kernel: k.forPlan(), Filter: node, Counters: testCounters,
 					Events: &Events{Ring: testRing, RingSize: 1 << 20}}
 				block, err := plan.Block(&Site{Args: w.args})
 				if err != nil {

@@ -132,6 +132,7 @@ type builder struct {
 	ending      *call    // whose end this is, nil if it is none
 	callPlace   int      // see placeOf
 	chosen      *sampled // nil where every hit becomes an event
+	unread      int      // the place of a word that says that the filter could not read a value; 0: none
 	generations int      // the place of the word of Plan.Generations on the stack, 0 if it is not read
 
 	// stack has the places on the stack of arguments in memory. loaded has the
@@ -215,7 +216,10 @@ func (b *builder) hit() (something bool) {
 // plain emits the work of a hit that has nothing to do with calls.
 func (b *builder) plain() {
 	end := b.Label()
-	if !b.filter(end) {
+	isSpan := func(l *Latency) bool { return l.Spans }
+	delivers := b.plan.Events != nil && !slices.ContainsFunc(b.plan.Latencies, isSpan)
+	isOfHits := func(a *Aggregation) bool { return a.Latency == nil }
+	if !b.filter(end, delivers || slices.ContainsFunc(b.plan.Aggregations, isOfHits)) {
 		return
 	}
 	for _, a := range b.plan.Aggregations {
@@ -223,8 +227,7 @@ func (b *builder) plain() {
 			b.aggregate(a)
 		}
 	}
-	isSpan := func(l *Latency) bool { return l.Spans }
-	if b.plan.Events != nil && !slices.ContainsFunc(b.plan.Latencies, isSpan) {
+	if delivers {
 		b.block.Delivers = true
 		b.block.Record = b.event(b.plan.Events)
 	}
@@ -244,7 +247,7 @@ func (b *builder) end(l *Latency) {
 	b.ending = b.done(l, pair, failed, none)
 	b.site.ending, b.site.failed, b.site.starts = true, failed, b.site.Starts[l]
 	defer func() { b.ending, b.site.ending, b.site.starts = nil, false, nil }()
-	if !b.filter(over) {
+	if !b.filter(over, true) {
 		// The exit of a thread inside the call, which then has failed, may be
 		// what it lets through.
 		b.site.failed = true
@@ -284,16 +287,23 @@ func (b *builder) end(l *Latency) {
 }
 
 // filter emits a jump to leave for hits that the plan's filter leaves out. It
-// reports whether the filter can let any through; if not, it emits nothing.
-func (b *builder) filter(leave argcode.Label) bool {
+// reports whether the filter can let any through; if not, it emits nothing. If
+// counts is set, hits left out because a value could not be read are counted.
+func (b *builder) filter(leave argcode.Label, counts bool) bool {
 	if b.plan.Filter == nil {
 		return true
 	}
 	c := b.resolve(b.plan.Filter, false)
-	if c.kind != never {
-		b.unless(&c, b.filtered(leave))
+	if c.kind == never {
+		return false
 	}
-	return c.kind != never
+	if counts && b.site.reads(&c) > 0 {
+		b.unread = b.Alloc(8)
+		b.Emit(storeImm(r10, b.unread, 0, asm.Word))
+	}
+	b.unless(&c, b.filtered(leave))
+	b.unread = 0
+	return true
 }
 
 // resolve is Site.resolve. Its error makes the code fail.
@@ -310,14 +320,35 @@ func (b *builder) unless(c *condition, ifFalse argcode.Label) {
 	b.together(c.arguments(nil), func() { b.condition(c, ifFalse) })
 }
 
+// unreadable returns the label for a comparison of the filter whose values
+// cannot be read. The code there notes that and goes to ifFalse.
+func (b *builder) unreadable(ifFalse argcode.Label) argcode.Label {
+	at := b.unread
+	if at == 0 {
+		return ifFalse
+	}
+	note := b.Label()
+	b.Aside(note, ifFalse, func() { b.Emit(storeImm(r10, at, 1, asm.Word)) })
+	return note
+}
+
 // filtered returns the label for hits that the filter leaves out. The code
-// there sets the u32 of Plan.Filtered and goes to leave.
+// there counts those with a value that could not be read, sets the u32 of
+// Plan.Filtered and goes to leave.
 func (b *builder) filtered(leave argcode.Label) argcode.Label {
-	if b.plan.Filtered == 0 {
+	at := b.unread
+	if at == 0 && b.plan.Filtered == 0 {
 		return leave
 	}
 	note := b.Label()
 	b.Aside(note, leave, func() {
+		if at != 0 {
+			b.Emit(loadN(r0, r10, at, asm.Word))
+			b.If(asm.JNE, r0, 0, r1, func() { b.count(CounterUnreadable) })
+		}
+		if b.plan.Filtered == 0 {
+			return
+		}
 		// It is written once: processors that write to the same memory wait for
 		// each other.
 		b.Emit(asm.LoadMapValue(r1, b.plan.Filtered, 0), loadN(r0, r1, 0, asm.Word))

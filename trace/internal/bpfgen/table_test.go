@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -139,6 +140,9 @@ func (w *world) describeArguments(site *Site, r *Record, raw []byte) (said strin
 	return said
 }
 
+// unreadable is what form.hit says of CounterUnreadable.
+var unreadable = regexp.MustCompile(fmt.Sprintf(`\n%d (01000000|00000001) \w+`, testCounters))
+
 // differ hits sites in both forms and returns how many hits sent something.
 func differ(t *testing.T, k *testKernel, w *world, plan *Plan, sites []*Site, hits []int) int {
 	t.Helper()
@@ -167,6 +171,9 @@ func differ(t *testing.T, k *testKernel, w *world, plan *Plan, sites []*Site, hi
 		for i, f := range forms {
 			w.maps, w.args = own[i], sites[n].Args
 			said[i] = f.hit(t, w, plan.Kernel, sites, n)
+			if plan.Filter != nil { // the forms may look at another part of it first
+				said[i] = unreadable.ReplaceAllString(said[i], "")
+			}
 		}
 		qt.Assert(t, qt.Equals(said[1], said[0]), qt.Commentf("%s: %v", k.name, sites[n].Args))
 		sent += len(w.records)
