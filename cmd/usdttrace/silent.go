@@ -298,9 +298,10 @@ func isCleared(pair *procwatch.ProcessFile, site *usdt.Site) bool {
 	return false
 }
 
-// hasHits reports whether something has come so far.
+// hasHits reports whether a probe has fired so far, if only for hits or calls
+// that are not wanted, such as those that were not --slow.
 func (t *tracer) hasHits() bool {
-	if t.hit.Load() {
+	if stats, err := t.session.Stats(); t.hit.Load() || err != nil || stats.Filtered {
 		return true
 	}
 	for _, a := range t.asked {
