@@ -181,7 +181,8 @@ func TestHintWhileNothingComes(t *testing.T) {
 	qt.Check(t, qt.HasLen(r.interrupt().ok(), 3))
 
 	// It fires, but the hits are not wanted.
-	r = watching(t, "--names", names, "--duration", "5.5", "--where", "arg0 == 4711", p.path, "gousdt_test:three")
+	r = watching(t, "--names", names, "--duration", "5.5", "--where", "arg0 == 4711",
+		p.path, "gousdt_test:three")
 	p.Fire("three", 2)
 	qt.Check(t, qt.Not(qt.StringContains(r.wait().stderr, "nothing yet")))
 }

@@ -307,7 +307,7 @@ func TestStatementsThatFailUnseen(t *testing.T) {
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgres(t)
 	r := watching(t, "--latency", "postgresql:statement", "--where", "failed", server.File)
-	qt.Check(t, qt.StringContains(r.interrupt().stderr, "not seen: statements that fail in a transaction"))
+	qt.Check(t, qt.StringContains(r.interrupt().stderr, "not seen: statements that fail while "))
 }
 
 // Statements and transactions fail at one probe. Each call has its own name.

@@ -369,8 +369,8 @@ func (s *summary) text() string {
 		}
 	}
 	if s.savepoints {
-		text += "not seen: statements that fail in a transaction with savepoints, " +
-			"while the extended protocol parses or binds them\n"
+		text += "not seen: statements that fail while the extended protocol parses or binds them, " +
+			"in a transaction with savepoints or one that has failed already\n"
 	}
 	text += lateText(s.late)
 	f := s.frames
