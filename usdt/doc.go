@@ -67,4 +67,4 @@
 //   - [os.ErrClosed]: the Manager or Selection is closed
 package usdt
 
-import _ "github.com/gousdt/gousdt/bpf" // so that go mod vendor keeps the headers
+import _ "github.com/gousdt/gousdt/usdt/bpf" // so that go mod vendor keeps the headers

@@ -170,7 +170,7 @@ func objectFor(t testing.TB, machine elf.Machine) *ebpf.CollectionSpec {
 	}[machine]
 	object := filepath.Join(t.TempDir(), name+".bpf.o")
 	arguments := []string{
-		"-O2", "-g", "-target", "bpf", "-D__TARGET_ARCH_" + name, "-I..", "-c",
+		"-O2", "-g", "-target", "bpf", "-D__TARGET_ARCH_" + name, "-I.", "-c",
 		"../internal/testbpf/args.bpf.c", "-o", object,
 	}
 	directories, _ := filepath.Glob("/usr/include/*-linux-gnu")

@@ -29,7 +29,7 @@ import (
 	"github.com/gousdt/gousdt/usdt/libbpf"
 )
 
-//go:generate go run github.com/gousdt/gousdt/bpf/bpf2go -cc clang-14 -strip llvm-strip-14 -target amd64,arm64 -type call python python.bpf.c -- -Wall -Wextra -Werror
+//go:generate go run github.com/gousdt/gousdt/usdt/bpf/bpf2go -cc clang-14 -strip llvm-strip-14 -target amd64,arm64 -type call python python.bpf.c -- -Wall -Wextra -Werror
 
 func main() {
 	path := flag.String("python", "python3",

@@ -6,8 +6,8 @@
 //
 // # Compiling a program against the header
 //
-// The root of this module has to be among the include directories of clang,
-// ahead of the system's, so that
+// The folder usdt of this module has to be among the include directories of
+// clang, ahead of the system's, so that
 //
 //	#include <bpf/usdt.bpf.h>
 //
@@ -15,7 +15,7 @@
 // beside this package runs that of cilium/ebpf with these directories. Its
 // -target also says which machine's registers the program will see:
 //
-//	//go:generate go run github.com/gousdt/gousdt/bpf/bpf2go -target amd64,arm64 probe probe.bpf.c
+//	//go:generate go run github.com/gousdt/gousdt/usdt/bpf/bpf2go -target amd64,arm64 probe probe.bpf.c
 //
 // It adds -idirafter for Debian and Ubuntu, which keep <asm/types.h> in a
 // folder for each machine. The header itself includes <bpf/bpf_helpers.h> and
@@ -46,7 +46,7 @@
 // "go mod vendor" copies only packages that are imported, so a program that
 // vendors imports this one, in any file:
 //
-//	import _ "github.com/gousdt/gousdt/bpf"
+//	import _ "github.com/gousdt/gousdt/usdt/bpf"
 //
 // The linker drops the text from a program that does not call [Headers]. A tool
 // that compiles elsewhere writes the files below an include directory:

@@ -6,7 +6,7 @@ import (
 	"log"
 	"os"
 
-	"github.com/gousdt/gousdt/bpf"
+	"github.com/gousdt/gousdt/usdt/bpf"
 )
 
 // Write the header where a compiler finds it: clang -I include then has

@@ -3,7 +3,7 @@
 // Command bpf2go runs the command of that name of cilium/ebpf, with the include
 // directories of a program that reads the arguments of USDT probes:
 //
-//	//go:generate go run github.com/gousdt/gousdt/bpf/bpf2go -target amd64,arm64 probe probe.bpf.c
+//	//go:generate go run github.com/gousdt/gousdt/usdt/bpf/bpf2go -target amd64,arm64 probe probe.bpf.c
 //
 // The arguments are those of cilium/ebpf's command, which has to be in the
 // go.mod of the module: go get github.com/cilium/ebpf/cmd/bpf2go.
@@ -17,7 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/gousdt/gousdt/bpf"
+	"github.com/gousdt/gousdt/usdt/bpf"
 )
 
 func main() {

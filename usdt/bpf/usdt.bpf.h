@@ -17,10 +17,10 @@
  *		return 0;
  *	}
  *
- * Compile with the root of this module ahead of other include directories,
+ * Compile with the folder usdt of this module ahead of other include folders,
  * with a target machine, and with -g, because maps are declared in BTF:
  *
- *	clang -O2 -g -target bpf -D__TARGET_ARCH_x86 -I<root of gousdt> ...
+ *	clang -O2 -g -target bpf -D__TARGET_ARCH_x86 -I<gousdt>/usdt ...
  *
  * bpf2go sets the machine by itself when -target names one, such as amd64.
  *

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
-	"github.com/gousdt/gousdt/bpf"
+	"github.com/gousdt/gousdt/usdt/bpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
@@ -35,7 +35,7 @@ func TestHeadersCompileFromWhereAToolWroteThem(t *testing.T) {
 	compiler := compilers(t)[0]
 	source, err := filepath.Abs("testdata/mistakes.bpf.c")
 	qt.Assert(t, qt.IsNil(err))
-	t.Chdir(include) // so that -I .. is not this module
+	t.Chdir(include) // so that -I .. does not have the header
 	mustCompile(t, compiler, "x86", source, "-I", include)
 }
 
@@ -43,9 +43,9 @@ func TestHeadersCompileFromWhereAToolWroteThem(t *testing.T) {
 // module, and always the same.
 func TestDocumentedLine(t *testing.T) {
 	clang, strip := testneeds.Tool(t, "clang-14", "clang-14"), testneeds.Tool(t, "llvm-strip-14", "llvm-14")
-	here, err := filepath.Abs("..")
+	here, err := filepath.Abs("../..")
 	qt.Assert(t, qt.IsNil(err))
-	for _, name := range []string{"bpf.go", "../docs/ebpf.md"} {
+	for _, name := range []string{"bpf.go", "../../docs/ebpf.md"} {
 		text, err := os.ReadFile(name)
 		qt.Assert(t, qt.IsNil(err))
 		line := regexp.MustCompile(`//go:generate .*/bpf2go .*`).FindString(string(text))
@@ -58,8 +58,8 @@ func TestDocumentedLine(t *testing.T) {
 				qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, name), content, 0o666)))
 			}
 			for from, to := range map[string][]string{
-				"../examples/bpf2go/python.bpf.c": {"python.bpf.c", "probe.bpf.c"},
-				"../go.sum":                       {"go.sum"},
+				"../../examples/bpf2go/python.bpf.c": {"python.bpf.c", "probe.bpf.c"},
+				"../../go.sum":                       {"go.sum"},
 			} {
 				content, err := os.ReadFile(from)
 				qt.Assert(t, qt.IsNil(err))
