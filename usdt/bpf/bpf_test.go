@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
-	"github.com/gousdt/gousdt/usdt/bpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/usdt/bpf"
 )
 
 func TestHeadersAreTheFiles(t *testing.T) {

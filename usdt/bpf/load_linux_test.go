@@ -18,9 +18,9 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/usdt/bpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/usdt/bpf"
 	"github.com/gousdt/gousdt/usdt/libbpf"
 )
 
