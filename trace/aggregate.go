@@ -389,5 +389,6 @@ func (s *definition) parseCalls(source string, t expr.Term, l *latency) (expr.Te
 
 func errTermOfSpan(source string, t expr.Term) error {
 	return &expr.SyntaxError{Expression: source, Offset: t.Offset,
-		Message: "only a call between two probes has this, and duration, self and failed cannot be keys"}
+		Message: "only a call between two probes has this, and duration, self and failed cannot be keys " +
+			"(probe, which ended the call, can)"}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/defs"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/watch"
@@ -491,8 +492,8 @@ const maxNamed = 16
 
 func (o *scopeFlags) setPID(s string) error {
 	several := func(condition string) error {
-		return fmt.Errorf("one process can be given: -a --where '%s' watches several, without "+
-			"those that they start: for these, run usdttrace once for each, with -p PID -f", condition)
+		return fmt.Errorf("one process can be given: FILE in place of -p watches all that run it, -p PID -f one "+
+			"and those that it starts, and -a --where '%s' several, without those that they start", condition)
 	}
 	if o.pid != 0 || strings.Contains(s, ",") {
 		words := commandline.Split(s)
@@ -517,11 +518,23 @@ func (o *scopeFlags) setPID(s string) error {
 		if len(pids) > maxNamed {
 			more = fmt.Sprintf(" and %d more", len(pids)-maxNamed)
 		}
-		return fmt.Errorf("these processes have that name: %s%s; %w", strings.Trim(numbers, "[]"),
-			more, several("comm == "+strconv.Quote(s)))
+		text := fmt.Sprintf("these processes have that name: %s%s; ", strings.Trim(numbers, "[]"), more)
+		if roots := rootsOf(pids); len(roots) < len(pids) && len(roots) <= maxNamed/4 {
+			return fmt.Errorf("%s-p %s -f watches one with those that it has started", text,
+				strings.ReplaceAll(strings.Trim(fmt.Sprint(roots), "[]"), " ", " -f, or -p "))
+		}
+		return fmt.Errorf("%s%w", text, several("comm == "+strconv.Quote(s)))
 	}
 	o.pid = pids[0]
 	return nil
+}
+
+// rootsOf returns those of some processes that none of the others has started.
+func rootsOf(pids []int) []int {
+	return slices.DeleteFunc(slices.Clone(pids), func(pid int) bool {
+		p, err := proc.Find("", pid)
+		return err == nil && slices.Contains(pids, p.Parent)
+	})
 }
 
 func (o *outputFlags) setOutput(s string) error {

@@ -380,7 +380,10 @@ func and(condition, other string) string {
 
 func parsePair(s string) (defs.PairPattern, error) {
 	pair, err := defs.ParsePairPattern(s)
-	if err != nil {
+	switch _, second, _ := strings.Cut(s, ","); {
+	case strings.Contains(second, ":"):
+		err = fmt.Errorf("%s: one PAIR is measured at a time", s)
+	case err != nil:
 		err = fmt.Errorf("%w (usdttrace --pairs lists the pairs of a file)", err)
 	}
 	return pair, err

@@ -185,10 +185,10 @@ func (o *options) profile() *aggregation {
 	return a
 }
 
-// textArgument returns what stands in the parentheses of str(...), or the name
-// of an argument.
+// textArgument returns what stands in the parentheses of str(...) or
+// calls(...), or the name of an argument.
 func textArgument(by string) string {
-	return strings.TrimSuffix(strings.TrimPrefix(by, "str("), ")")
+	return strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(by, "str("), "calls("), ")")
 }
 
 func (a *aggregation) printed() bool { return a.kind != kindProfile }
@@ -206,7 +206,8 @@ func (o *options) normalizeKeys() func(key, text string) string {
 		return nil
 	}
 	return func(key, text string) string {
-		switch strings.TrimPrefix(key, "start.") {
+		name, _, _ := strings.Cut(textArgument(key), ",")
+		switch strings.TrimPrefix(name, "start.") {
 		case "user", "database", "client", "application":
 			return text
 		}

@@ -10,7 +10,7 @@
 //	unary      = "!" unary | "(" condition ")" | comparison
 //	comparison = term [ ( "==" | "!=" | "<" | "<=" | ">" | ">=" ) term ]
 //	term       = operand [ "&" integer ]
-//	operand    = number | text | name | ( "str" | "calls" ) "(" name [ "," integer ] ")"
+//	operand    = number | text | name | ( "str" | "calls" ) "(" ( name | key ) [ "," integer ] ")"
 //	name       = ( argument | "global" "." symbol ) [ "->" member { ( "->" | "." ) member } ]
 //	           | "pid" | "tid" | "uid" | "gid" | "cpu" | "cgroup" | "comm" | "cookie" | "provider" | ...
 //
@@ -134,7 +134,13 @@ func (p *parser) unexpected(wanted string) {
 
 // end fails unless the expression ends here.
 func (p *parser) end(wanted string) {
-	if p.next().token != token.EOF {
+	switch w := p.next(); {
+	case w.token == token.EOF:
+	case w.token == token.IDENT && instead[strings.ToLower(w.text)] != "":
+		p.fail(w.offset, instead[strings.ToLower(w.text)])
+	case w.token == token.IDENT && wanted == "the end":
+		p.fail(w.offset, "one value ends here: several keys are separated by commas")
+	default:
 		p.unexpected(wanted)
 	}
 }
@@ -161,6 +167,10 @@ func (p *parser) unary(depth int) *Node {
 	switch {
 	case depth > maxDepth:
 		p.fail(p.next().offset, fmt.Sprintf("more than %d brackets inside each other", maxDepth))
+		return nil
+	case p.next().text == "not" && !p.isName("not") &&
+		(p.words[1].token == token.IDENT || p.words[1].token == token.LPAREN):
+		p.fail(p.next().offset, "not is written !, as in !failed")
 		return nil
 	case p.accept(token.NOT):
 		return &Node{Op: Not, Nodes: []*Node{p.unary(depth + 1)}}
@@ -190,9 +200,12 @@ func (p *parser) comparison() *Node {
 	if op, ok := comparisons[p.next().token]; ok {
 		node.Op = op
 		p.accept(p.next().token)
+		if w := p.next(); w.token == token.IDENT && p.words[1].token != token.PERIOD && !p.isName(w.text) {
+			p.fail(w.offset, p.notQuoted(&left, w.text))
+		}
 		node.Right = p.term()
-	} else if w := p.next(); w.token == token.IDENT && (w.text == "contains" || w.text == "like") {
-		p.fail(w.offset, "a string cannot be searched: str(query, 6) == \"UPDATE\" compares its beginning")
+	} else if w := p.next(); w.token == token.IDENT && instead[strings.ToLower(w.text)] != "" {
+		p.fail(w.offset, instead[strings.ToLower(w.text)])
 	} else if left.IsText() {
 		p.fail(left.Offset, `a string alone is no condition: compare it, as in comm == "name"`)
 	}
@@ -201,6 +214,36 @@ func (p *parser) comparison() *Node {
 		return p.ofContainer(node)
 	}
 	return node
+}
+
+// instead has what to write in place of words of other languages.
+var instead = map[string]string{
+	"contains": `a string cannot be searched: str(query, 6) == "UPDATE" compares its beginning`,
+	"like":     `a string cannot be searched: str(query, 6) == "UPDATE" compares its beginning`,
+	"in":       `one of several is written with ||: user == "a" || user == "b"`,
+	"is":       "a comparison is written == or !=",
+	"and":      "and is written &&",
+	"or":       "or is written ||",
+}
+
+// notQuoted says what may have been meant by a word that is compared, and is no
+// name.
+func (p *parser) notQuoted(left *Term, word string) string {
+	switch {
+	case left.Source == Failed:
+		return "failed stands alone, or as !failed"
+	case left.IsText() || left.Source == Argument:
+		return fmt.Sprintf("%s is no name: a string is written in quotes, %q", word, word)
+	}
+	return p.unknown(word)
+}
+
+// isName reports whether a word is what an operand can begin with.
+func (p *parser) isName(word string) bool {
+	_, ok := words[word]
+	_, known := p.known(word)
+	return ok || known || p.argument(new(Term), word) ||
+		slices.Contains([]string{"str", "calls", "start", "global"}, word)
 }
 
 // check refuses comparisons that mean nothing whatever the probe is.
@@ -418,7 +461,8 @@ func (p *parser) unknown(name string) string {
 
 // str reads what follows the word: (argN [, LENGTH] [, MAX]), where LENGTH is
 // an argument and MAX a number. The first can be global.NAME, or start.argN:
-// then LENGTH is one of the start, too.
+// then LENGTH is one of the start, too. It can also be a name that stands for a
+// string.
 func (p *parser) str(t *Term) {
 	t.Source = String
 	p.expect(token.LPAREN)
@@ -427,10 +471,17 @@ func (p *parser) str(t *Term) {
 		t.Start = true
 		p.expect(token.PERIOD)
 	}
-	p.argumentOrGlobal(t)
+	name := p.next().text
+	if meaning, known := p.known(name); known && meaning != "" && !t.Start && p.accept(token.IDENT) {
+		if p.mean(t, name, meaning); t.Source != String {
+			p.fail(t.Offset, name+" is not a string")
+		}
+	} else {
+		p.argumentOrGlobal(t)
+	}
 	more := p.accept(token.COMMA)
 	var length Term
-	if lengthName := p.next().text; more && p.argument(&length, lengthName) {
+	if lengthName := p.next().text; more && p.next().token == token.IDENT && p.argument(&length, lengthName) {
 		p.accept(token.IDENT)
 		p.member(lengthName, &length.Name, &length.Index)
 		t.HasLength, t.Length, t.LengthName = true, length.Index, length.Name
@@ -456,6 +507,10 @@ func (p *parser) argumentOrGlobal(t *Term) {
 		p.global(t)
 	case p.argument(t, name) && p.accept(token.IDENT):
 		p.member(name, &t.Name, &t.Index)
+	case p.next().token == token.IDENT && p.names != nil && p.isName(name):
+		p.fail(p.next().offset, name+" is no argument: it stands alone, without start. and str()")
+	case p.next().token == token.IDENT && p.names != nil:
+		p.fail(p.next().offset, p.unknown(name))
 	default:
 		p.unexpected("an argument (arg0, arg1, ...)")
 	}
@@ -572,7 +627,11 @@ func (p *parser) cut() {
 			(w.isNumber() || w.token == token.IDENT) {
 			number := &p.words[n-1]
 			if _, err := time.ParseDuration(number.text + w.text); err != nil || number.unit != "" {
-				p.fail(number.offset, number.text+number.unit+w.text+" is not a number")
+				quotes := ""
+				if strings.Count(number.text+w.text, ".") > 1 { // an address
+					quotes = " (a string is written in quotes)"
+				}
+				p.fail(number.offset, number.text+number.unit+w.text+" is not a number"+quotes)
 			}
 			number.unit = w.text
 			continue

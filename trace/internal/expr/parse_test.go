@@ -139,6 +139,15 @@ func TestWhatIsWrongIsSaidAndWhere(t *testing.T) {
 		`duration > 10`:                "12: a duration is compared with a time, which has a unit: .*",
 		`10 < duration`:                "1: a duration is compared with a time, which has a unit: .*",
 		`arg0 contains "x"`:            "6: a string cannot be searched: .*",
+		`arg0 LIKE "x"`:                "6: a string cannot be searched: .*",
+		`arg0 in ("x", "y")`:           `6: one of several is written with \|\|: .*`,
+		`arg0 == 1 or arg0 == 2`:       `11: or is written \|\|`,
+		`arg0 == 1 And arg0 == 2`:      `11: and is written &&`,
+		`not failed`:                   "1: not is written !, .*",
+		`arg0 == web`:                  `9: web is no name: a string is written in quotes, "web"`,
+		`failed == true`:               "11: failed stands alone, or as !failed",
+		`pid == web`:                   "8: web is not known; .*",
+		`comm == 127.0.0.1`:            "9: 127.0.0 is not a number .a string is written in quotes.",
 		`arg0 = 1`:                     "6: a comparison is written ==",
 		`arg0 | 1`:                     "6: an alternative is written \\|\\|",
 		`arg0 == 1 arg1`:               "11: &&, \\|\\| or the end is expected here",
@@ -152,7 +161,7 @@ func TestWhatIsWrongIsSaidAndWhere(t *testing.T) {
 		`arg0 == 12x`:                  "9: 12x is not a number",
 		`arg0 == 0x`:                   "9: 0x is not a number",
 		`arg0 == 012`:                  "9: 012 is not a number",
-		`arg0 == 1.2.3`:                "9: 1.2.3 is not a number",
+		`arg0 == 1.2.3`:                "9: 1.2.3 is not a number.*",
 		`arg0 == 1e`:                   "9: 1e is not a number",
 		`arg0 == 18446744073709551616`: "9: 18446744073709551616 does not fit into 64 bits",
 		`arg0 == -9223372036854775809`: "9: the number does not fit into 64 bits",
@@ -260,14 +269,18 @@ func TestTermsAreUnderstood(t *testing.T) {
 	}
 	for source, want := range map[string]string{
 		"user": "str(global.port->name)", "fd & 3": "arg1->fd & 0x3", "size": "size",
-		"str(size)": "str(size)",
+		"str(size)": "str(size)", "str(user)": "str(global.port->name)",
+		"str(user, 3)": "str(global.port->name, 3)",
 	} {
 		term, err := ParseTerm(source, names)
 		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", source))
 		qt.Check(t, qt.Equals(term.String(), want))
 	}
 	for source, want := range map[string]string{
-		"pie": ".*pie is not known.*", "str(user)": ".*an argument .* is expected.*",
+		"pie":             ".*pie is not known.*",
+		"str(fd)":         ".*column 1: fd is not a string",
+		"str(start.user)": ".*column 11: user is no argument: .*",
+		"str(pie)":        ".*column 5: pie is not known; these are: .*", "user fd": ".*separated by commas",
 		"loop": ".*loop is not known.*", "more": ".*the end of what more stands for is expected.*",
 		"odd": ".*column 1: odd stands for .*", "open": ".*column 1: open stands for .*",
 	} {
