@@ -58,8 +58,8 @@ type Arg struct {
 	// Otherwise it is zero-extended. Signed and Float are never both set.
 	Signed bool
 
-	// Float reports whether the value is a floating point number. Its IEEE 754
-	// bits are at the location.
+	// Float reports whether the value is a floating point number: the 4 or 8
+	// bytes of IEEE 754's binary32 or binary64.
 	Float bool
 
 	// Kind says which of the fields below are set.
@@ -168,14 +168,14 @@ func (a Arg) appendAddress(b []byte) []byte {
 		if !a.Base.isZero() {
 			b = append(b, '+')
 		}
+		name := a.Index.Name
 		switch a.IndexSize {
 		case 4:
-			b = append(append(append(b, "uxtw("...), a.Index.Name...), ')')
+			name = "uxtw(" + name + ")"
 		case -4:
-			b = append(append(append(b, "sxtw("...), a.Index.Name...), ')')
-		default:
-			b = append(b, a.Index.Name...)
+			name = "sxtw(" + name + ")"
 		}
+		b = append(b, name...)
 		if a.Scale != 1 {
 			b = strconv.AppendUint(append(b, '*'), uint64(a.Scale), 10)
 		}

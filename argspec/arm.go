@@ -25,8 +25,7 @@ func (p *parser) parseARM() {
 		return
 	case c == '#':
 		p.pos++
-		if p.arg.Float && strings.ContainsAny(p.rest(), ".eE") {
-			p.armFloat()
+		if p.armFloat() {
 			return
 		}
 		if p.skipBlanks(); p.peek() == ':' {
@@ -38,12 +37,21 @@ func (p *parser) parseARM() {
 	p.constantExpression()
 }
 
-// armFloat parses a float constant. It is its bits in the size of the operand.
-func (p *parser) armFloat() {
-	f, err := strconv.ParseFloat(p.rest(), 8*p.arg.Size)
+// armFloat parses a float constant, if there is one. It is its bits in the size
+// of the operand. An integer is the bits themselves.
+func (p *parser) armFloat() bool {
+	rest := strings.ToLower(p.rest())
+	if !p.arg.Float || !strings.ContainsAny(rest, ".ein") || strings.HasPrefix(rest, "0x") {
+		return false
+	}
+	f, err := strconv.ParseFloat(rest, 8*p.arg.Size)
+	if name := strings.TrimLeft(rest, "+-"); name == "qnan" || name == "snan" {
+		f, err = math.Float64frombits(0x7ff8<<48), nil // GCC does not write more of it
+		if rest[0] == '-' {
+			f = -f
+		}
+	}
 	switch {
-	case p.arg.Size != 4 && p.arg.Size != 8:
-		p.fail(errSize, "")
 	case err != nil:
 		p.malformed()
 	case p.arg.Size == 4:
@@ -52,6 +60,7 @@ func (p *parser) armFloat() {
 		p.setConstant(math.Float64bits(f))
 	}
 	p.pos = len(p.text)
+	return true
 }
 
 func (p *parser) armMemory() {
@@ -121,7 +130,9 @@ func (p *parser) parseARM64() {
 	case isLetter(c) && p.registerAlone():
 		return
 	}
-	p.constantExpression()
+	if !p.armFloat() {
+		p.constantExpression()
+	}
 }
 
 func (p *parser) arm64Memory() {

@@ -5,6 +5,7 @@ package argspec
 import (
 	"debug/elf"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -77,6 +78,7 @@ func (p *parser) decode(args []Arg, arguments string) []Arg {
 		args = make([]Arg, 0, min(strings.Count(arguments, "@"), usual))
 	}
 	p.setMachine()
+	p.all = arguments
 	for listed := 0; ; listed++ {
 		raw, rest := nextArgument(arguments)
 		if raw == "" {
@@ -158,7 +160,7 @@ var (
 	errMachine = &reason{"machine not supported", nil}
 	errSyntax  = &reason{"malformed operand", ErrMalformed}
 	errNumber  = &reason{"number does not fit into 64 bits", ErrMalformed}
-	errSize    = &reason{"size is not 1, 2, 4 or 8 bytes", nil}
+	errSize    = &reason{"size is not 1, 2, 4 or 8 bytes, or a float's 4 or 8", nil}
 	// Such as the base of an address, or for a value of that size.
 	errRegister = &reason{"register does not exist or cannot stand there", ErrMalformed}
 	errNotSaved = &reason{"not in pt_regs", ErrNotSaved}
@@ -179,7 +181,7 @@ var (
 	errNoSymbols           = &reason{"no file to find the symbol in", ErrNeedsSymbol}
 	errSymbol              = &reason{"symbol lookup failed", ErrNeedsSymbol} // the cause says more
 	errPositionIndependent = &reason{"absolute address in a position-independent file", nil}
-	errUnclear             = &reason{"a symbol alone is its address or the memory there", nil}
+	errUnclear             = &reason{"may be the value or its address", nil}
 	errIndirect            = &reason{"indirect operand", nil} // a second read through a pointer
 	errFunction            = &reason{"function, not a variable", nil}
 	errTooMany             = &reason{"more than 256 arguments", nil} // maxListed
@@ -207,13 +209,8 @@ func (e *unavailableError) Error() string {
 
 // Unwrap makes errors.Is find the reason and its kind, and the cause.
 func (e *unavailableError) Unwrap() []error {
-	all := make([]error, 0, 3)
-	for _, err := range []error{e.reason, e.reason.kind, e.cause} {
-		if err != nil {
-			all = append(all, err)
-		}
-	}
-	return all
+	return slices.DeleteFunc([]error{e.reason, e.reason.kind, e.cause},
+		func(err error) bool { return err == nil })
 }
 
 // MarshalText makes the reason a text in JSON, where an error without it is {}.

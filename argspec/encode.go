@@ -38,38 +38,42 @@ type Encoding struct {
 	Shift uint8
 }
 
-// Encode encodes an argument for a kernel of the given machine, whose 64-bit
-// kernels may run 32-bit programs: see [Register.Slot]. Offsets are those of a
-// 64-bit kernel. The error is the argument's own Err if the argument is
-// Unavailable, and wraps [ErrNotSaved] if such a kernel does not save one of
-// the registers.
+// Encode returns where the argument is on a kernel of the given machine, which
+// need not be the program's: see [Register.Slot]. The error is the argument's
+// own Err if it is Unavailable, and wraps [ErrNotSaved] if such a kernel does
+// not save one of the registers. A Scale that is no power of two is an error.
 func (a *Arg) Encode(kernel elf.Machine) (Encoding, error) {
-	e := Encoding{Register: -1, Index: -1, Value: uint64(a.Displacement)}
-	base, index := a.Base, a.Index
+	var err error
+	fail := func(reason *reason, format string, of ...any) {
+		err = &unavailableError{raw: a.Raw, reason: reason, detail: fmt.Sprintf(format, of...)}
+	}
+	offset := func(r Register) int16 {
+		switch slot, ok := r.Slot(kernel); {
+		case ok && kernel == elf.EM_ARM:
+			return int16(4 * slot)
+		case ok:
+			return int16(8 * slot)
+		case !r.isZero():
+			fail(errNotSaved, "register %s on a kernel for %v", r.Name, kernel)
+		}
+		return -1
+	}
+	e := Encoding{Value: uint64(a.Displacement), Register: offset(a.Base), Index: offset(a.Index)}
 	switch a.Kind {
 	case Constant:
 		e.Value = a.Constant
 	case InRegister:
-		base, index = a.Register, a.High
-		e.Shift = a.Register.Shift
+		e.Register, e.Index, e.Shift = offset(a.Register), offset(a.High), a.Register.Shift
 	case Memory, Address, Bytes:
+		if a.Scale&(a.Scale-1) != 0 {
+			fail(errIndex, "scale %d", a.Scale)
+		}
 		e.Scale = uint8(max(bits.Len8(a.Scale), 1) - 1)
 	default:
-		return Encoding{Register: -1, Index: -1}, a.Err
+		err = a.Err
 	}
-	for _, r := range []struct {
-		register *Register
-		offset   *int16
-	}{{&base, &e.Register}, {&index, &e.Index}} {
-		if r.register.isZero() {
-			continue
-		}
-		slot, ok := r.register.Slot(kernel)
-		if !ok {
-			return Encoding{Register: -1, Index: -1}, &unavailableError{raw: a.Raw, reason: errNotSaved,
-				detail: fmt.Sprintf("register %s on a kernel for %v", r.register.Name, kernel)}
-		}
-		*r.offset = int16(8 * slot)
+	if err != nil || a.Kind == Unavailable {
+		return Encoding{Register: -1, Index: -1}, err
 	}
 	return e, nil
 }

@@ -31,8 +31,19 @@ const (
 )
 
 // expression evaluates the sum, product or single number that comes next, as
-// the assembler does, with the symbols in it looked up.
-func (p *parser) expression() value { return p.binary(precedenceSum) }
+// the assembler does, with the symbols in it looked up. clang writes what is
+// added to a symbol before its relocation: SYM+N@GOTOFF.
+func (p *parser) expression() value {
+	v := p.binary(precedenceSum)
+	if p.peek() == '@' && v.addresses == 1 && !p.isTOCRelative() {
+		p.pos++
+		if relocation := p.word(); !strings.EqualFold(relocation, "GOTOFF") {
+			p.fail(errRelocation, relocation)
+		}
+		return p.fromGOT(v)
+	}
+	return v
+}
 
 // binary evaluates operators that bind at least as strong as the given one.
 func (p *parser) binary(precedence int) value {
@@ -77,7 +88,7 @@ func (p *parser) combine(operator byte, a, b value) value {
 		return b
 	}
 	if a.inGOT || b.inGOT {
-		p.fail(errRelocation, "@GOTPCREL in a sum")
+		p.fail(errRelocation, "global offset table in a sum")
 	}
 	switch operator {
 	case '+':
@@ -291,7 +302,7 @@ func (p *parser) relativeMemory(ip Register, address value) {
 func (p *parser) absolute(v value) uint64 {
 	switch {
 	case v.inGOT:
-		p.fail(errRelocation, "@GOTPCREL")
+		p.fail(errRelocation, "global offset table")
 	case v.addresses == 0:
 	case v.addresses != 1:
 		p.fail(errSyntax, "sum of several addresses")
@@ -320,8 +331,9 @@ func (p *parser) symbol() value {
 	case relocation == "":
 		return p.valueOf(p.lookup(name), name)
 	case strings.EqualFold(relocation, "GOTOFF"):
-		return p.fromGOT(name)
-	case strings.EqualFold(relocation, "GOTPCREL") && p.header.Machine == elf.EM_X86_64:
+		return p.fromGOT(p.valueOf(p.lookup(name), name))
+	case strings.EqualFold(relocation, "GOTPCREL") && p.header.Machine == elf.EM_X86_64,
+		strings.EqualFold(relocation, "GOT") && p.header.Machine == elf.EM_386:
 		return p.inGOT(name)
 	case isThreadLocal(relocation):
 		p.fail(errThreadLocal, name+"@"+relocation)
@@ -362,9 +374,8 @@ func (p *parser) inGOT(name string) value {
 	return v
 }
 
-// fromGOT returns how far a symbol is from the global offset table.
-func (p *parser) fromGOT(name string) value {
-	v := p.valueOf(p.lookup(name), name)
+// fromGOT returns how far an address is from the global offset table.
+func (p *parser) fromGOT(v value) value {
 	return value{number: v.number - p.lookup("_GLOBAL_OFFSET_TABLE_").Value}
 }
 

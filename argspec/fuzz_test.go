@@ -4,6 +4,7 @@ package argspec
 
 import (
 	"debug/elf"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -77,7 +78,9 @@ func FuzzParse(f *testing.F) {
 				break
 			}
 			alone := file.decode(fuzzLocation, a.Raw)
-			if len(alone) != 1 || !sameArg(alone[0], a) {
+			// Others show whether a number alone is memory or a constant.
+			isUnclear := len(alone) == 1 && errors.Is(alone[0].Err, errUnclear)
+			if len(alone) != 1 || !isUnclear && !sameArg(alone[0], a) {
 				t.Fatalf("%q alone is %v, in %q it is %v", a.Raw, alone, text, a)
 			}
 		}
@@ -94,7 +97,7 @@ func checkEncoding(t *testing.T, machine elf.Machine, a Arg) {
 			t.Fatalf("%q: %+v, %v", a.Raw, e, err)
 		}
 		for _, offset := range []int16{e.Register, e.Index} {
-			if offset != -1 && (offset < 0 || offset%8 != 0 || offset >= 8*64) {
+			if offset != -1 && (offset < 0 || offset%4 != 0 || offset >= 8*64) {
 				t.Fatalf("%q: offset %d", a.Raw, offset)
 			}
 		}

@@ -28,6 +28,8 @@ type parser struct {
 	machine  *machine
 	names    *registers
 	location uint64
+	all      string // the arguments of the site
+	syntax   byte   // see siteSyntax
 	arg      *Arg
 
 	// wordSize is the size in bytes of an operand that has none and is not a
@@ -83,8 +85,8 @@ func (p *parser) fit(sized bool) {
 			a.Size = int(a.Register.size)
 		}
 	}
-	if !isNumberSize(a.Size) {
-		if a.Kind == Memory && a.Size > 0 {
+	if isNumber := isNumberSize(a.Size); !isNumber || a.Float && a.Size < 4 {
+		if a.Kind == Memory && a.Size > 0 && !isNumber {
 			a.Kind = Bytes
 		}
 		p.fail(errSize, "")

@@ -55,7 +55,7 @@ func TestParseReadsEveryStringOfRealPrograms(t *testing.T) {
 		checkInvariants(t, line, args)
 		// Compilers write a size for each argument, and @ for nothing
 		// else but relocations.
-		sizes := strings.Count(line, "@") - strings.Count(line, "@GOTOFF")
+		sizes := strings.Count(line, "@") - strings.Count(line, "@GOT")
 		qt.Check(t, qt.HasLen(args, sizes), qt.Commentf("%s: %s", machine, line))
 		for _, a := range args {
 			qt.Check(t, qt.IsNil(a.Err), qt.Commentf("%s: %s", machine, line))
@@ -89,7 +89,7 @@ func TestArgStringIsForPeople(t *testing.T) {
 		{"8@counter(%rip)", "u64 @ [rip+4206608]"},
 		{"12@-60(%rbp)", "12 bytes @ [rbp-60]"},
 		{"16f@(%rsp)", "16 bytes @ [rsp]"},
-		{"16@%rax", "unavailable: size is not 1, 2, 4 or 8 bytes (16@%rax)"},
+		{"16@%rax", "unavailable: size is not 1, 2, 4 or 8 bytes, or a float's 4 or 8 (16@%rax)"},
 		{"8f@%xmm0",
 			"unavailable: vector or floating point register xmm0: not in pt_regs (8f@%xmm0)"},
 		{"8@gone(%rip)", "unavailable: no such symbol (8@gone(%rip))"},
@@ -148,7 +148,7 @@ func TestUnavailableErrorsTellReasonAndCause(t *testing.T) {
 func TestReasonsAreTextsInJSON(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
 		{"8@%cr0", "register cr0: not in pt_regs (8@%cr0)"},
-		{"12@(%rsp)", "size is not 1, 2, 4 or 8 bytes (12@(%rsp))"},
+		{"12@(%rsp)", "size is not 1, 2, 4 or 8 bytes, or a float's 4 or 8 (12@(%rsp))"},
 		{strings.Repeat("8@$1 ", maxListed) + "8@$2", "more than 256 arguments (8@$2)"},
 	} {
 		args := Parse(elf.EM_X86_64, test.text)

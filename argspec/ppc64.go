@@ -46,6 +46,9 @@ func (p *parser) parsePPC64() {
 	if tocRelative {
 		p.pos += len(tocRelocation)
 	}
+	if displacement.addresses != 0 && p.done() {
+		p.functionAddress(displacement) // as on s390x
+	}
 	p.expect('(')
 	base := p.ppc64Register()
 	p.expect(')')

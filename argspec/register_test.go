@@ -49,6 +49,29 @@ func TestSlotsDependOnTheKernel(t *testing.T) {
 	}
 }
 
+func TestOffsetsCountBytesOfTheKernel(t *testing.T) {
+	for _, test := range []struct{ program, kernel elf.Machine }{
+		{elf.EM_ARM, elf.EM_ARM}, {elf.EM_ARM, elf.EM_AARCH64},
+	} {
+		word := map[elf.Machine]int16{elf.EM_ARM: 4, elf.EM_AARCH64: 8}[test.kernel]
+		args := Parse(test.program, "4@r1 4@[r2, r3]")
+		e, err := args[0].Encode(test.kernel)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(e, Encoding{Register: word, Index: -1}))
+		e, err = args[1].Encode(test.kernel)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(e, Encoding{Register: 2 * word, Index: 3 * word}))
+	}
+}
+
+func TestAScaleThatShiftsCannotSayIsAnError(t *testing.T) {
+	a := Parse(elf.EM_X86_64, "8@(%rax,%rcx,4)")[0]
+	a.Scale = 3
+	e, err := a.Encode(elf.EM_X86_64)
+	qt.Check(t, qt.ErrorIs(err, errIndex))
+	qt.Check(t, qt.Equals(e, Encoding{Register: -1, Index: -1}))
+}
+
 func TestTheZeroRegisterHasNoSlot(t *testing.T) {
 	for _, kernel := range []elf.Machine{elf.EM_NONE, elf.EM_X86_64, elf.EM_ARM} {
 		_, ok := Register{}.Slot(kernel)

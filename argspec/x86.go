@@ -14,9 +14,7 @@ import (
 //	%R  $N  N(%R)  N(%R,%R,S)  N(,%R,S)  SYM+N(%rip)  SYM+N@GOTOFF(%R)
 //
 // N is any expression, or missing. $N can be a calculation, $N*$N-($N+$N). What
-// cannot be AT&T is left to parseIntel. A number alone is a constant, as all
-// readers of probes take it, though it is an address to the assembler and after
-// a segment. A symbol alone is the memory there.
+// cannot be AT&T is left to parseIntel. A symbol alone is the memory there.
 func (p *parser) parseX86() {
 	p.skipBlanks()
 	if p.isCalculation() {
@@ -101,7 +99,7 @@ func (p *parser) x86Memory() {
 		case displacement.addresses != 0:
 			p.address(Register{}, Register{}, 1, displacement)
 		default:
-			p.setConstant(displacement.number)
+			p.x86Number(displacement.number)
 		}
 		return
 	}
@@ -122,6 +120,40 @@ func (p *parser) x86Memory() {
 	}
 	p.expect(')')
 	p.x86Address(displacement, base, index, scale)
+}
+
+// x86Number makes the argument what a number alone is: memory at this address
+// in the AT&T syntax, a constant in the Intel syntax. Where a program cannot
+// have memory that an operand could name, it is a constant in both.
+func (p *parser) x86Number(n uint64) {
+	const lowest, end = 4096, 1 << 31
+	switch {
+	case n < lowest || n >= end || p.siteSyntax() == '[':
+		p.setConstant(n)
+	case p.siteSyntax() == '%':
+		p.memory(Register{}, Register{}, 1, n)
+	default:
+		p.fail(errUnclear, "")
+	}
+}
+
+// siteSyntax returns '%' if an argument of the site can only be AT&T, '[' if
+// one can only be Intel, else '?'.
+func (p *parser) siteSyntax() byte {
+	for rest := p.all; p.syntax == 0; {
+		ahead := *p
+		ahead.text, rest = nextArgument(rest)
+		_, _, _, ahead.pos = parseSize(ahead.text)
+		switch {
+		case ahead.peek() == '$' || strings.IndexByte(ahead.text, '%') >= 0:
+			p.syntax = '%'
+		case ahead.isIntel():
+			p.syntax = '['
+		case rest == "":
+			p.syntax = '?'
+		}
+	}
+	return p.syntax
 }
 
 func (p *parser) x86Sigil() Register {
@@ -147,7 +179,8 @@ func (p *parser) x86Address(displacement value, base, index Register, scale uint
 	switch {
 	case !isX86Address(base, index):
 		p.fail(errRegister, "address of "+base.Name+" and "+index.Name)
-	case displacement.inGOT && isX86IP(base):
+	case displacement.inGOT && index.isZero() && (isX86IP(base) ||
+		p.header.Machine == elf.EM_386 && !base.isZero()):
 		// The content of the table, which is an address, is the value.
 		displacement.inGOT = false
 		p.numberOrAddress(displacement)

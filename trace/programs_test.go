@@ -434,7 +434,7 @@ func TestVariablesThatAreMissing(t *testing.T) {
 		"global.nothing_such == 1": `.*global.nothing_such of gousdt_test:globals is not available: ` +
 			`symbol "nothing_such": not defined in the file.*`,
 		"global.main != 0":      `.*global.main of .*: function, not a variable \(main\)`,
-		"global.long_text == 1": `.*global.long_text of .*: 401: size is not 1, 2, 4 or 8 bytes.*`,
+		"global.long_text == 1": `.*global.long_text of .*: 401: size is not 1, 2, 4 or 8 bytes, or a float's 4 or 8.*`,
 	} {
 		s := newSession(t, &trace.SessionOptions{Filter: expression})
 		_, err := s.Attach(usdt.Target{Path: p.path}, nil, elfnote.Exact("gousdt_test", "globals"))

@@ -18,74 +18,48 @@ const MaxArgs = 12
 
 // Size is the size in bytes of a spec for bpf/usdt.bpf.h: where the arguments
 // of a site are, and the cookie of the attachment. It is the value of a BPF
-// map, in the byte order of the kernel. Equal specs can share a place in it.
-//
-//	0    12 arguments of 16 bytes
-//	192  u64 cookie
-//	200  s16 number of arguments, at most 12
-//	202  u8 slot of the register that the window is counted from
-//	203  u8 size of the window in bytes, 0 for none
-//	204  s32 displacement of the window from that register
-//
-// One argument:
-//
-//	0   u64 value: the constant, already extended, or the displacement
-//	8   u8  kind: 0 unavailable, 1 constant, 2 register, 3 memory, 4 sum, 5
-//	        bytes
-//	9   u8  size in bytes: 1, 2, 4, 8; other sizes, up to 255, if unavailable
-//	10  u8  flags: bit 0 signed, bit 1 the address wraps at 32 bits, bit 2 the
-//	        index is zero-extended from 32 bits, bit 3 it is sign-extended, bit
-//	        4 the base is zero-extended from 32 bits
-//	11  u8  how many bits to shift a register to the right first
-//	12  u8  slot of the register, or of the base; 0xff none
-//	13  u8  slot of the index; 0xff none
-//	14  u8  how many bits to shift the index to the left
-//	15  u8  offset in the window plus 1; 0 for not in it
-//
-// A sum is base, index and displacement added as for an address of memory. It
-// is the value of an Address, and of two registers: the low one as the base,
-// the high one as an index that is shifted by 32 bits. Bytes are memory that is
-// no number: the eBPF side gives its address only.
-//
-// The window is memory that holds several arguments, so that one read fetches
-// them. They can also be read one by one.
-//
-// A slot is an index of words in the kernel's struct pt_regs, see
+// map, in the byte order of the kernel. Equal specs can share a place in it. A
+// slot is an index of words in the kernel's struct pt_regs, see
 // [argspec.Register.Slot].
-const Size = 208
+const Size = offsetWindowDisplacement + 4
 
-// Offsets and values of the layout above.
+// A spec is MaxArgs arguments, and what follows.
+const (
+	offsetCookie = MaxArgs * argumentSize // u64
+	offsetCount  = offsetCookie + 8       // s16 number of arguments
+
+	// The window is memory that holds several arguments, so that one read
+	// fetches them. They can also be read one by one.
+	offsetWindowBase         = offsetCount + 2 // u8 slot of the register that it is counted from
+	offsetWindowSize         = offsetCount + 3 // u8 in bytes, 0 for none
+	offsetWindowDisplacement = offsetCount + 4 // s32 from that register
+)
+
+// One argument.
 const (
 	argumentSize = 16
 
-	offsetValue = 0
-	offsetKind  = 8
-	offsetSize  = 9
-	offsetFlags = 10
-	offsetShift = 11
-	offsetBase  = 12
-	offsetIndex = 13
-	offsetScale = 14
-	offsetPlace = 15
-
-	offsetCookie = MaxArgs * argumentSize
-	offsetCount  = offsetCookie + 8
-
-	offsetWindowBase         = offsetCount + 2
-	offsetWindowSize         = offsetCount + 3
-	offsetWindowDisplacement = offsetCount + 4
+	offsetValue = 0  // u64 constant, already extended, or displacement
+	offsetKind  = 8  // u8, 0 for unavailable
+	offsetSize  = 9  // u8 in bytes; any up to 255 for kindBytes and if unavailable
+	offsetFlags = 10 // u8
+	offsetShift = 11 // u8 how many bits to shift a register to the right first
+	offsetBase  = 12 // u8 slot of the register, or of the base
+	offsetIndex = 13 // u8 slot of the index
+	offsetScale = 14 // u8 how many bits to shift the index to the left
+	offsetPlace = 15 // u8 offset in the window plus 1, 0 for not in it
 
 	kindConstant = 1
 	kindRegister = 2
 	kindMemory   = 3
-	kindSum      = 4
-	kindBytes    = 5
+	// The sum for an address: the value of an Address, and of two registers,
+	// the high one as an index that is shifted by 32 bits.
+	kindSum   = 4
+	kindBytes = 5 // no number: the eBPF side gives the address only
 
-	flagSigned            = 1 << 0
-	flagAddress32         = 1 << 1
-	flagIndexZeroExtended = 1 << 2
-	flagIndexSignExtended = 1 << 3
-	flagBaseZeroExtended  = 1 << 4
+	flagSigned           = 1 << 0
+	flagAddress32        = 1 << 1 // the address wraps at 32 bits
+	flagBaseZeroExtended = 1 << 4 // from 32 bits, as the index is by bit 2 (by sign: bit 3)
 
 	noSlot = 0xff
 )
@@ -112,31 +86,17 @@ func encodeArg(b []byte, a *argspec.Arg, kernel elf.Machine) (value uint64) {
 	if a.Size >= 0 && a.Size <= 0xff {
 		b[offsetSize] = uint8(a.Size)
 	}
-	b[offsetBase], b[offsetIndex] = noSlot, noSlot
 	e, err := a.Encode(kernel)
+	b[offsetBase], b[offsetIndex] = slotAt(e.Register, kernel), slotAt(e.Index, kernel)
 	if err != nil {
 		return 0
 	}
 	b[offsetKind] = [...]uint8{argspec.Constant: kindConstant, argspec.InRegister: kindRegister,
 		argspec.Memory: kindMemory, argspec.Address: kindSum, argspec.Bytes: kindBytes}[a.Kind]
-	if e.Register >= 0 {
-		b[offsetBase] = uint8(e.Register / 8)
-	}
-	if e.Index >= 0 {
-		b[offsetIndex] = uint8(e.Index / 8)
-	}
 	b[offsetScale], b[offsetShift] = e.Scale, e.Shift
-	for _, flag := range []struct {
-		bit uint8
-		set bool
-	}{
-		{flagSigned, a.Signed},
-		{flagAddress32, a.Address32},
-		{flagIndexZeroExtended, a.IndexSize == 4},
-		{flagIndexSignExtended, a.IndexSize == -4},
-	} {
-		if flag.set {
-			b[offsetFlags] |= flag.bit
+	for i, isSet := range [...]bool{a.Signed, a.Address32, a.IndexSize == 4, a.IndexSize == -4} {
+		if isSet {
+			b[offsetFlags] |= flagSigned << i
 		}
 	}
 	if a.Kind == argspec.InRegister && e.Index >= 0 {
@@ -147,10 +107,22 @@ func encodeArg(b []byte, a *argspec.Arg, kernel elf.Machine) (value uint64) {
 	return e.Value
 }
 
+func slotAt(offset int16, kernel elf.Machine) uint8 {
+	switch {
+	case offset < 0:
+		return noSlot
+	case kernel == elf.EM_ARM:
+		return uint8(offset / 4)
+	}
+	return uint8(offset / 8)
+}
+
 // windowSize is the most bytes of memory that the BPF side reads at once: room
 // for MaxArgs words. More would take more of the 512 bytes of stack that a BPF
 // program has.
 const windowSize = MaxArgs * 8
+
+var _ uint8 = windowSize // as offsetPlace has to be
 
 // encodeWindow looks for memory that holds several of the arguments, such as
 // neighbours on the stack, and puts it into the spec, in which the arguments
