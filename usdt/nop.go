@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -45,43 +46,37 @@ func checkCode(file *elfnote.File, sites []Site, refuse func(i int, err error)) 
 // skipInNop returns the offset of the breakpoint in the nop that machine code
 // begins with. It is an error if that is not an instruction that compilers and
 // sys/sdt.h write as a nop, or must not have a breakpoint. kernel is the answer
-// of replacedNops. Instructions are in the file's byte order on PowerPC, and in
-// little-endian order on the machines that have no other.
+// of replacedNops.
 func skipInNop(
 	machine elf.Machine, order binary.ByteOrder, code []byte, kernel unix.Errno,
 ) (uint64, error) {
-	word := func(order binary.ByteOrder) uint32 {
-		if len(code) < 4 {
-			return 0
-		}
-		return order.Uint32(code)
-	}
-
-	isNop := false
 	switch machine {
 	case elf.EM_X86_64:
 		return skipInX86Nop(code, 64, kernel)
 	case elf.EM_386: // kernels replace nops in 64-bit programs only
 		return skipInX86Nop(code, 32, replacesNone)
-	case elf.EM_AARCH64:
-		isNop = word(binary.LittleEndian) == 0xd503201f // hint #0
-	case elf.EM_S390:
-		// A branch on no condition, to anywhere: bcr 0 (2 bytes), bc 0 (4
-		// bytes).
-		isNop = len(code) >= 2 && code[0] == 0x07 && code[1]>>4 == 0 ||
-			len(code) >= 4 && code[0] == 0x47 && code[1]>>4 == 0
-	case elf.EM_PPC64:
-		isNop = word(order) == 0x60000000 // ori r0, r0, 0
-	case elf.EM_RISCV:
-		isNop = len(code) >= 2 && binary.LittleEndian.Uint16(code) == 0x0001 || // c.nop
-			word(binary.LittleEndian) == 0x00000013 // addi x0, x0, 0
-	case elf.EM_LOONGARCH:
-		isNop = word(binary.LittleEndian) == 0x03400000 // andi r0, r0, 0
 	}
-	if !isNop {
-		return 0, notNop(code)
+	for _, nop := range nops[machine] {
+		if start := make([]byte, 4); copy(start, code) >= nop.size &&
+			order.Uint32(start)&nop.mask == nop.bits {
+			return 0, nil
+		}
 	}
-	return 0, nil
+	return 0, notNop(code)
+}
+
+// nops are the nops of other machines than x86. Shorter ones are the first
+// bytes of a word.
+var nops = map[elf.Machine][]struct {
+	size       int
+	mask, bits uint32
+}{
+	elf.EM_AARCH64: {{4, math.MaxUint32, 0xd503201f}}, // hint #0
+	// A branch on no condition, to anywhere: bcr 0, bc 0.
+	elf.EM_S390:      {{2, 0xfff0_0000, 0x0700_0000}, {4, 0xfff0_0000, 0x4700_0000}},
+	elf.EM_PPC64:     {{4, math.MaxUint32, 0x60000000}},           // ori r0, r0, 0
+	elf.EM_RISCV:     {{2, 0xffff, 1}, {4, math.MaxUint32, 0x13}}, // c.nop; addi x0, x0, 0
+	elf.EM_LOONGARCH: {{4, math.MaxUint32, 0x03400000}},           // andi r0, r0, 0
 }
 
 // Kernels for x86-64 can replace a breakpoint on a long nop by a call, which is

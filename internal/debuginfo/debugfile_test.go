@@ -91,9 +91,9 @@ func TestSymbolsOfADebugFileHaveTheAddressesOfTheFile(t *testing.T) {
 				got, err = f.Symbol("absolute")
 				qt.Assert(t, qt.IsNil(err))
 				qt.Assert(t, qt.Equals(got.Value, 0x50))
-				table, err := f.PLTGOT()
+				table, err := f.GOTSymbol()
 				qt.Assert(t, qt.IsNil(err))
-				qt.Assert(t, qt.Equals(table, address(0x5000)))
+				qt.Assert(t, qt.Equals(table.Value, address(0x5000)))
 			})
 		})
 	}

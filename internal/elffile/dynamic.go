@@ -20,41 +20,35 @@ type dynamics struct {
 	isPIE, hasSoname bool // there is DF_1_PIE, and DT_SONAME
 }
 
-// PLTGOT returns the virtual address of the global offset table, as linked. In
-// i386 code, SYM@GOTOFF in an argument is relative to it. The address is
-// DT_PLTGOT of the dynamic section. Without that entry, as in a static program
-// and a separate debug file, it is the symbol _GLOBAL_OFFSET_TABLE_, else the
-// section .got.plt, at whose start i386 linkers put the table. Without any of
-// these it fails with ErrNoPLTGOT.
-func (f *File) PLTGOT() (uint64, error) {
+// GOT is the symbol of the global offset table.
+const GOT = "_GLOBAL_OFFSET_TABLE_"
+
+// GOTSymbol returns that symbol. In i386 code, SYM@GOTOFF in an argument is
+// relative to it. Its value, as linked, is DT_PLTGOT of the dynamic section.
+// Without that entry, as in a static program and a separate debug file, it is
+// that of the symbol table, else the section .got.plt, at whose start i386
+// linkers put the table. Without any of these it fails with ErrNoPLTGOT.
+func (f *File) GOTSymbol() (elf.Symbol, error) {
+	at := func(address uint64) (elf.Symbol, error) {
+		return elf.Symbol{Name: GOT, Info: elf.ST_INFO(elf.STB_LOCAL, elf.STT_OBJECT),
+			Value: f.Words.Moved(address, f.Moved)}, nil
+	}
 	if f.HasCode() {
 		switch d := f.readDynamic(); {
 		case d.hasGOT:
-			return f.Words.Moved(d.got, f.Moved), nil
+			return at(d.got)
 		case d.err != nil:
-			return 0, d.err
+			return elf.Symbol{}, d.err
 		}
 	}
 	symbol, err := f.Symbol(GOT)
 	if !errors.Is(err, ErrSymbolNotFound) {
-		return symbol.Value, err
+		return symbol, err
 	}
 	if got := f.Section(gotSection).Address; got != 0 {
-		return f.Words.Moved(got, f.Moved), nil
+		return at(got)
 	}
-	return 0, ErrNoPLTGOT
-}
-
-// GOT is the symbol of the global offset table.
-const GOT = "_GLOBAL_OFFSET_TABLE_"
-
-// GOTSymbol returns that symbol with the value of PLTGOT.
-func (f *File) GOTSymbol() (elf.Symbol, error) {
-	address, err := f.PLTGOT()
-	if err != nil {
-		return elf.Symbol{}, err
-	}
-	return elf.Symbol{Name: GOT, Info: elf.ST_INFO(elf.STB_LOCAL, elf.STT_OBJECT), Value: address}, nil
+	return elf.Symbol{}, ErrNoPLTGOT
 }
 
 // IsProgram reports whether the file is a program and not a library: an

@@ -66,9 +66,9 @@ func TestPLTGOT(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			everyClass(t, func(t *testing.T, im *image) {
 				test.change(im)
-				got, err := im.open(t).PLTGOT()
+				got, err := im.open(t).GOTSymbol()
 				qt.Assert(t, qt.ErrorIs(err, test.err))
-				qt.Assert(t, qt.Equals(got, test.want))
+				qt.Assert(t, qt.Equals(got.Value, test.want))
 			})
 		})
 	}

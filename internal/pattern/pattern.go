@@ -171,10 +171,7 @@ func (e *Element) parseClass(s string) (int, error) {
 		i++
 		return s[i-1], true
 	}
-	for first := true; ; first = false {
-		if i < len(s) && s[i] == ']' && !first {
-			break
-		}
+	for first := true; first || i >= len(s) || s[i] != ']'; first = false {
 		low, ok := next()
 		high := low
 		if ok && i+1 < len(s) && s[i] == '-' && s[i+1] != ']' {
