@@ -74,20 +74,10 @@ func (m *Manager) Attach(
 		return nil, err
 	}
 	defer sel.Close()
-	if target.Selection != nil {
-		return m.attach(prog, sel, opts)
-	}
-	return m.attachRest(prog, sel, opts)
-}
-
-// attachRest is attach without the sites that the kernel refuses.
-func (m *Manager) attachRest(
-	prog *ebpf.Program, sel *Selection, opts *AttachOptions,
-) (*Link, error) {
 	for {
 		lnk, err := m.attach(prog, sel, opts)
 		rest, ok := sel.WithoutRefused(err)
-		if !ok {
+		if !ok || target.Selection != nil {
 			return lnk, err
 		}
 		sel = rest
@@ -144,7 +134,7 @@ func (m *Manager) attach(
 			cookies[i] = uint64(entries[n].id)
 		}
 		switch {
-		case mode != ModeSingleIPMap:
+		case mode.hasCookie():
 		case loaded.sleeps:
 			mode = ModeSingle // kernels that have such programs have BPF cookies
 		case m.slots == nil:
@@ -192,16 +182,12 @@ func (s *Selection) encode(layout *sitespec.Layout, cookies []uint64) (specs []s
 		if !isKnown {
 			n = len(specs)
 			known[k] = n
-			layout.Encode(spec, s.machines(), binary.NativeEndian, k.cookie, s.sites[i].Args)
+			layout.Encode(spec, s.machines, binary.NativeEndian, k.cookie, s.sites[i].Args)
 			specs = append(specs, string(spec))
 		}
 		which[i] = n
 	}
 	return specs, which
-}
-
-func (s *Selection) machines() sitespec.Machines {
-	return sitespec.Machines{Kernel: s.kernel, Program: s.machine}
 }
 
 // limitedTo returns the selection with those arguments unavailable that the
@@ -214,7 +200,7 @@ func (s *Selection) limitedTo(layout *sitespec.Layout) *Selection {
 		args, isKnown := known[list]
 		if !isKnown {
 			for n := range s.sites[i].Args {
-				if err := layout.Check(s.machines(), &s.sites[i].Args[n]); err != nil {
+				if err := layout.Check(s.machines, &s.sites[i].Args[n]); err != nil {
 					if args == nil {
 						args = slices.Clone(s.sites[i].Args)
 					}

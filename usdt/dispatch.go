@@ -17,11 +17,9 @@ import (
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
-// In ModeSingleIPMap a small program is attached ahead of the caller's. It is
-// made for some sites of a file, which differ in the low bits of their address:
-// these are the same wherever a process maps the file. So it knows the site,
-// puts the ID of the site's spec where the caller's program looks for it, and
-// makes a tail call to that. Nothing has to be known of the processes.
+// In ModeSingleIPMap a small program is attached ahead of the caller's, for
+// sites that differ in the low bits of their address. It puts the ID of the
+// site's spec where the caller's program looks for it, and makes a tail call.
 
 // addressBits is how many low bits of an address are the same wherever a file
 // is mapped: no machine has pages of less than 4 kB.

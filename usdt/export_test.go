@@ -78,7 +78,14 @@ func (m *Manager) AttachRest(
 	if err != nil {
 		return nil, err
 	}
-	return m.attachRest(prog, sel, opts)
+	for {
+		l, err := m.attach(prog, sel, opts)
+		rest, ok := sel.WithoutRefused(err)
+		if !ok {
+			return l, err
+		}
+		sel = rest
+	}
 }
 
 // Assume has the Manager take a program for one of its collection that reads

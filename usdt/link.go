@@ -57,7 +57,7 @@ func (l *Link) Selection() *Selection { return l.sel }
 // 0 in [ModeMulti]. The kernel takes about 0.1 s to close each, one after the
 // other.
 func (l *Link) PerfEvents() int {
-	if l.mode == ModeMulti {
+	if l.mode.by().isLink {
 		return 0
 	}
 	return len(l.kernel)
@@ -71,7 +71,7 @@ func (l *Link) PerfEvents() int {
 // The error wraps [errors.ErrUnsupported] if the program is attached by perf
 // events, which are not pinned.
 func (l *Link) Links() ([]link.Link, error) {
-	if l.mode != ModeMulti {
+	if !l.mode.by().isLink {
 		return nil, fmt.Errorf("%s: perf events have no link to pin: %w", cmp.Or(l.sel, &Selection{}).Name(),
 			errors.ErrUnsupported)
 	}
@@ -120,10 +120,7 @@ func (l *Link) whenEnded(release func()) {
 func (l *Link) end(reason error) error {
 	l.closeOnce.Do(func() {
 		l.reason = reason
-		room := linkClosers
-		if l.mode != ModeMulti {
-			room = eventClosers
-		}
+		room := l.mode.by().closers
 		for _, c := range l.kernel {
 			room <- struct{}{}
 			if pinned, ok := c.(link.Link); ok {
@@ -153,18 +150,6 @@ func (l *Link) end(reason error) error {
 	})
 	return l.err
 }
-
-// linkClosers and eventClosers bound how many uprobe_multi links and perf
-// events this process closes at the same time. All Managers share them, because
-// in the kernel they wait for each other.
-//
-// Closing a link mostly waits until all processors have passed a quiet state.
-// Many can wait together, each with a thread. The kernel closes perf events one
-// after the other, and attaching has to wait for those that are closing.
-var (
-	linkClosers  = make(chan struct{}, 128)
-	eventClosers = make(chan struct{}, 4)
-)
 
 // AttachRaw attaches a program that was not made with a [Manager]: one that
 // reads arguments with code of its own, or none. [Manager.Attach] is for
@@ -209,19 +194,15 @@ func (s *Selection) AttachRaw(prog *ebpf.Program, cookies []uint64, sites ...int
 	if err != nil {
 		return nil, err
 	}
-	mode := ModeSingle
-	if !kernel.cookie && cookies == nil {
-		mode = ModeSingleIPMap
-	}
+	isForLink := false
 	if kernel.multi {
-		if isForLink, err := reachesPath(prog, 0); err != nil {
+		if isForLink, err = reachesPath(prog, 0); err != nil {
 			return nil, explain("asking how the program was loaded", err)
-		} else if isForLink {
-			mode = ModeMulti
 		}
 	}
-	if err := kernel.supports(mode); err != nil {
-		return nil, err
+	mode := kernel.best(isForLink)
+	if cookies != nil && !mode.hasCookie() {
+		return nil, kernel.supports(ModeSingle)
 	}
 	return s.attach(prog, mode, cookies, nil)
 }
@@ -259,7 +240,7 @@ func (s *Selection) attach(
 	}
 
 	lnk := &Link{mode: mode, sel: s, program: prog, done: make(chan struct{})}
-	if mode == ModeMulti {
+	if mode.by().isLink {
 		err = lnk.attachMulti(executable, cookies)
 	} else {
 		err = lnk.attachPerfEvents(executable, cookies, dispatch)
@@ -288,7 +269,7 @@ func (s *Selection) checkSemaphores(mode Mode) (refused map[int]error, err error
 	// A uprobe_multi link always counts them, perf events where this exists.
 	const counts = "/sys/bus/event_source/devices/uprobe/format/ref_ctr_offset"
 	var missing error
-	if mode != ModeMulti {
+	if !mode.by().isLink {
 		if _, missing = os.Stat(counts); missing != nil && !errors.Is(missing, os.ErrNotExist) {
 			return nil, fmt.Errorf("asking for uprobes: %w", missing)
 		}
@@ -296,19 +277,21 @@ func (s *Selection) checkSemaphores(mode Mode) (refused map[int]error, err error
 	refused = make(map[int]error)
 	started := false // of all semaphores of the file at once
 	for i := range s.sites {
-		switch offset := s.sites[i].SemaphoreOffset; {
-		case offset == 0:
-		case missing != nil:
-			refused[i] = &sys.UnsupportedError{Feature: "counting of semaphores by uprobes", Since: "4.20",
-				Hint: "it is missing too where " + counts + " cannot be seen"}
-		case s.sites[i].SemaphoreMiscounted && s.pid == 0:
-			refused[i] = errMiscounted
-		case s.sites[i].SemaphoreMiscounted && !started:
+		offset, miscounted := s.sites[i].SemaphoreOffset, s.sites[i].SemaphoreMiscounted
+		if offset != 0 && missing == nil && miscounted && s.pid != 0 && !started {
 			if err := s.awaitStarted(&s.sites[i]); err != nil {
 				return nil, s.siteError(i, err)
 			}
 			started = true
-		case mode != ModeMulti && offset > math.MaxUint32:
+		}
+		switch {
+		case offset == 0:
+		case missing != nil:
+			refused[i] = &sys.UnsupportedError{Feature: "counting of semaphores by uprobes", Since: "4.20",
+				Hint: "it is missing too where " + counts + " cannot be seen"}
+		case miscounted && s.pid == 0:
+			refused[i] = errMiscounted
+		case !mode.by().isLink && offset > math.MaxUint32:
 			refused[i] = fmt.Errorf("the semaphore's file offset %#x does not fit into the 32 bits "+
 				"of a perf event (a uprobe_multi link, Linux 6.6, takes 64)", offset)
 		}
@@ -429,7 +412,7 @@ func (l *Link) attachPerfEvents(
 	if dispatch != nil {
 		ids = cookies
 	}
-	if l.mode == ModeSingleIPMap {
+	if !l.mode.hasCookie() {
 		cookies = nil
 	}
 	groups := s.groups(cookies, ids)
@@ -586,10 +569,7 @@ const (
 // explain finds out whether the kernel refused the program, or which sites, by
 // attaching a program that does nothing for a moment.
 func (l *Link) explain(err error) error {
-	s, by := l.sel, "a perf event"
-	if l.mode == ModeMulti {
-		by = "a uprobe_multi link"
-	}
+	s, by := l.sel, l.mode.by().name
 	if s.pid != 0 && (errors.Is(err, unix.ESRCH) || errors.Is(err, os.ErrNotExist)) {
 		return sys.Gone(s.pid)
 	}
@@ -642,11 +622,8 @@ func (s *Selection) findRefused() (refused map[int]error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	attachType := ebpf.AttachNone
-	if kernel.multi { // in each mode: what it refuses is the same
-		attachType = ebpf.AttachTraceUprobeMulti
-	}
-	trial, err := trialProgram(attachType)
+	// In each mode: what it refuses is the same.
+	trial, err := trialProgram(kernel.best(kernel.multi).by().attachType)
 	if err != nil {
 		return nil, err
 	}

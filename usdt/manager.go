@@ -111,7 +111,7 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 	for _, of := range spec.Maps {
 		isArray := of.Type == ebpf.ProgramArray ||
 			of.InnerMap != nil && of.InnerMap.Type == ebpf.ProgramArray
-		if isArray && opts.Mode == ModeAuto && mode == ModeMulti {
+		if isArray && opts.Mode == ModeAuto && mode.by().isLink {
 			mode = ModeSingle // kernels refuse programs of mixed attach types in one array
 		}
 	}
@@ -153,7 +153,7 @@ func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) er
 
 	if addresses := spec.Maps[addressMapName]; addresses != nil {
 		addresses.MaxEntries = 1 // nothing will ever be in it, and each entry would take memory
-		if m.specs != nil && m.mode == ModeSingleIPMap {
+		if m.specs != nil && !m.mode.hasCookie() {
 			kernel, err := askKernel()
 			if err == nil {
 				m.slots, err = newSlots(addresses, kernel.cookie)
@@ -196,11 +196,7 @@ func (m *Manager) Close() error {
 		clear(m.loaded)
 		m.mu.Unlock()
 
-		patience := attaching.LinkPatience
-		if m.mode != ModeMulti {
-			patience = attaching.EventPatience
-		}
-		errs := []error{sys.CloseTogether(open), m.attaching.Wait(patience)}
+		errs := []error{sys.CloseTogether(open), m.attaching.Wait(m.mode.by().patience)}
 		if m.specs != nil {
 			errs = append(errs, m.specs.close())
 		}
@@ -285,10 +281,7 @@ func (m *Manager) preparePrograms(spec *ebpf.CollectionSpec, opts *ManagerOption
 		if prog.Type != ebpf.Kprobe {
 			return fmt.Errorf("program %s has the type %s, but USDT probes need Kprobe", name, prog.Type)
 		}
-		prog.AttachType = ebpf.AttachNone
-		if m.mode == ModeMulti {
-			prog.AttachType = ebpf.AttachTraceUprobeMulti
-		}
+		prog.AttachType = m.mode.by().attachType
 		var err error
 		prog.Instructions, err = attaching.AvoidPrivateStackIn(prog.Instructions, kernel)
 		if err != nil {
@@ -320,12 +313,8 @@ func setCookieVariables(spec *ebpf.CollectionSpec) error {
 // headerFunctions are the functions of the header that programs call. They are
 // hidden: an object that is linked from several files has one of each for every
 // file.
-var headerFunctions = map[string]bool{
-	"bpf_usdt_arg":         true,
-	"bpf_usdt_arg_address": true,
-	"bpf_usdt_arg_size":    true,
-	"__bpf_usdt_read_many": true,
-}
+var headerFunctions = []string{"bpf_usdt_arg", "bpf_usdt_arg_address", "bpf_usdt_arg_size",
+	"__bpf_usdt_read_many"}
 
 // makeHeaderFunctionsStatic makes these functions static, so that the verifier
 // checks them together with their callers. It checks a global function alone,
@@ -335,7 +324,7 @@ func makeHeaderFunctionsStatic(spec *ebpf.CollectionSpec) {
 		for i := range prog.Instructions {
 			ins := &prog.Instructions[i]
 			f := btf.FuncMetadata(ins)
-			if f == nil || !headerFunctions[f.Name] || f.Linkage == btf.StaticFunc {
+			if f == nil || !slices.Contains(headerFunctions, f.Name) || f.Linkage == btf.StaticFunc {
 				continue
 			}
 			// Programs, and copies of the collection, share what describes the

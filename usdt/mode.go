@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -14,6 +15,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
@@ -84,17 +86,42 @@ func (m Mode) Resolve() (Mode, error) {
 	if err != nil {
 		return 0, err
 	}
-	switch {
-	case m != ModeAuto:
-		return m, kernel.supports(m)
-	case kernel.multi && kernel.multiPID:
-		return ModeMulti, nil
-	case kernel.cookie:
-		return ModeSingle, nil
-	default:
-		return ModeSingleIPMap, nil
+	if m == ModeAuto {
+		return kernel.best(kernel.multi && kernel.multiPID), nil
 	}
+	return m, kernel.supports(m)
 }
+
+// A mechanism is what the kernel attaches a program by.
+type mechanism struct {
+	name       string // for texts
+	isLink     bool   // a uprobe_multi link, with semaphores at any offset; else perf events
+	attachType ebpf.AttachType
+	// closers bounds how many this process closes at the same time. All
+	// Managers share it, because in the kernel they wait for each other.
+	closers  chan struct{}
+	patience time.Duration // with calls that attach, when something is closed
+}
+
+// Closing a link mostly waits until all processors have passed a quiet state.
+// Many can wait together, each with a thread. The kernel closes perf events one
+// after the other, and attaching has to wait for those that are closing.
+var (
+	byLink = mechanism{"a uprobe_multi link", true, ebpf.AttachTraceUprobeMulti,
+		make(chan struct{}, 128), attaching.LinkPatience}
+	byEvents = mechanism{"a perf event", false, ebpf.AttachNone, make(chan struct{}, 4),
+		attaching.EventPatience}
+)
+
+func (m Mode) by() *mechanism {
+	if m == ModeMulti {
+		return &byLink
+	}
+	return &byEvents
+}
+
+// hasCookie reports whether a program finds its site by a BPF cookie.
+func (m Mode) hasCookie() bool { return m != ModeSingleIPMap }
 
 type kernelModes struct { // of the running kernel
 	cookie bool // a program attached to a perf event can be given a BPF cookie
@@ -106,15 +133,25 @@ type kernelModes struct { // of the running kernel
 	multiPID bool
 }
 
+// best returns the mode that is best, with or without uprobe_multi links.
+func (k kernelModes) best(links bool) Mode {
+	switch {
+	case links:
+		return ModeMulti
+	case k.cookie:
+		return ModeSingle
+	}
+	return ModeSingleIPMap
+}
+
 func (k kernelModes) supports(m Mode) error {
 	switch {
 	case m == ModeMulti && !k.multi:
 		return &sys.UnsupportedError{Feature: "uprobe_multi links", Since: "6.6"}
 	case m == ModeSingle && !k.cookie:
 		return &sys.UnsupportedError{Feature: "BPF cookies on uprobes", Since: "5.15"}
-	default:
-		return nil
 	}
+	return nil
 }
 
 func askKernel() (k kernelModes, err error) {

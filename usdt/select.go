@@ -14,6 +14,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/sys"
+	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
 
 // Select finds the sites of the probes that match any of the patterns, or of
@@ -44,7 +45,8 @@ func Select(target Target, patterns ...elfnote.Pattern) (*Selection, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Selection{opened: o, pid: target.PID, kernel: kernel, machine: o.elf.Header().Machine,
+	s := &Selection{opened: o, pid: target.PID,
+		machines: sitespec.Machines{Kernel: kernel, Program: o.elf.Header().Machine},
 		maxSites: target.MaxSites, watched: o.kept != nil}
 	if err := s.find(patterns); err != nil {
 		o.close()
@@ -211,8 +213,7 @@ type Selection struct {
 	whole        *Selection // that AttachRaw was given indices of, or nil
 	pid          int
 	name         string // "" for that of the file
-	kernel       elf.Machine
-	machine      elf.Machine // of the file
+	machines     sitespec.Machines
 	sites        []Site
 	semaphores   bool // some site has one
 	skipped      []*SiteError

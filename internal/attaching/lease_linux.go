@@ -236,15 +236,11 @@ func (k *keeper) endIfUnused() {
 func (k *keeper) lease(fd int) error {
 	const toThread = 0 // F_OWNER_TID
 	owner := struct{ kind, id int32 }{toThread, int32(k.thread)}
-	_, _, errno := unix.Syscall(unix.SYS_FCNTL, uintptr(fd), unix.F_SETOWN_EX,
-		uintptr(unsafe.Pointer(&owner)))
-	var err error
-	if errno != 0 {
-		err = errno
+	if _, _, errno := unix.Syscall(unix.SYS_FCNTL, uintptr(fd), unix.F_SETOWN_EX,
+		uintptr(unsafe.Pointer(&owner))); errno != 0 {
+		return fmt.Errorf("taking a lease: %w", errno)
 	}
-	if err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_SETSIG, int(broken))
-	}
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_SETSIG, int(broken))
 	if err == nil {
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK)
 	}

@@ -67,8 +67,10 @@ func MaxDescriptors() int {
 	return int(min(uint64(limit.Cur), math.MaxInt32))
 }
 
-// machines has those of 64-bit kernels, by GOARCH.
-var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64,
+// machines has those of 64-bit kernels by GOARCH, and by what uname says to
+// 32-bit programs.
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "x86_64": elf.EM_X86_64,
+	"arm64": elf.EM_AARCH64, "aarch64": elf.EM_AARCH64, "armv8l": elf.EM_AARCH64,
 	"s390x": elf.EM_S390, "ppc64": elf.EM_PPC64, "ppc64le": elf.EM_PPC64,
 	"riscv64": elf.EM_RISCV, "loong64": elf.EM_LOONGARCH}
 
@@ -86,12 +88,9 @@ func KernelMachine() (elf.Machine, error) {
 	if err := unix.Uname(&name); err != nil {
 		return elf.EM_NONE, fmt.Errorf("asking for the kernel's machine: %w", err)
 	}
-	switch machine := unix.ByteSliceToString(name.Machine[:]); machine {
-	case "x86_64":
-		return elf.EM_X86_64, nil
-	case "aarch64", "armv8l":
-		return elf.EM_AARCH64, nil
-	default:
-		return elf.EM_NONE, fmt.Errorf("attaching on a kernel for %q is not supported, only on 64-bit ones", machine)
+	uname := unix.ByteSliceToString(name.Machine[:])
+	if machine, ok := machines[uname]; ok {
+		return machine, nil
 	}
+	return elf.EM_NONE, fmt.Errorf("attaching on a kernel for %q is not supported, only on 64-bit ones", uname)
 }
