@@ -34,7 +34,7 @@ type ownTime struct {
 // about is an ownTime by a clock that is read beside the probes, or shows less
 // of them: a thread can be preempted between the two.
 func about(count uint64, total time.Duration) ownTime {
-	slack := total/5 + time.Duration(count+1)*time.Millisecond
+	slack := total/5 + testneeds.Patience(time.Duration(count+1)*time.Millisecond)
 	return ownTime{count, max(0, total-slack), total + slack, total}
 }
 
