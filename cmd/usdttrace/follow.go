@@ -113,6 +113,7 @@ func (t *tracer) followProcess() error {
 	}
 	family := newFamily(pid, t.options.follow)
 	recorded := t.watchLatecomers(family, 0)
+	t.warnTraps()
 	scanned := pid
 	if t.options.follow {
 		scanned = 0
@@ -572,6 +573,16 @@ func (l *latecomers) hasMapped(pid int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.code.mappers[pid]
+}
+
+// isOfFamily reports whether a process is one of those that are watched, as far
+// as that is known.
+func (l *latecomers) isOfFamily(pid int) bool {
+	if l == nil {
+		return true
+	}
+	l.look()
+	return l.family.has(pid, 0)
 }
 
 // mapped notes which sites a process has mapped, and how.

@@ -414,13 +414,11 @@ func (t *tracer) flush() error {
 // attach attaches, and starts the command if there is one.
 func (t *tracer) attach() (err error) {
 	o := t.options
-	if o.command == nil {
-		t.warnTraps()
-	}
 	switch {
 	case o.command != nil:
 		err = t.beginCommand()
 	case len(o.files) > 0:
+		t.warnTraps()
 		if err = t.attachFiles(); err == nil && o.pid != 0 {
 			err = t.endWith(o.pid)
 		}
@@ -430,6 +428,7 @@ func (t *tracer) attach() (err error) {
 	case o.pid != 0:
 		err = t.followProcess()
 	default:
+		t.warnTraps()
 		err = t.follow()
 	}
 	if err == nil {

@@ -350,6 +350,8 @@ func (t *tracer) warnTraps() {
 			return
 		case o.pid != 0 && !o.follow && pid != o.pid:
 			return
+		case o.follow && len(o.files) == 0 && !t.latecomers.isOfFamily(pid):
+			return
 		case len(o.files) > 0 && pid != o.pid && !mayRun(name, t.targets.baseNames()):
 			return
 		}

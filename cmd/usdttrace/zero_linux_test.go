@@ -331,3 +331,22 @@ int main(void)
 		})
 	}
 }
+
+// With -p PID -f a process that SIGTRAP has ended is named if it is one of
+// those.
+func TestTrapsOfOtherFamiliesAreNotReported(t *testing.T) {
+	testneeds.NoGuest(t, "the process connector may not be there")
+	testprog.RequireBPF(t)
+	shell := exec.Command("sh", "-c", `read line; sh -c 'kill -TRAP $$'; read line`)
+	stdin := stdinOf(t, shell)
+	qt.Assert(t, qt.IsNil(shell.Start()))
+	r := watching(t, "-p", decimal(shell.Process.Pid), "-f", "gousdt_test:three")
+	other := exec.Command("sh", "-c", "kill -TRAP $$")
+	qt.Assert(t, qt.IsNotNil(other.Run()))
+	_, err := stdin.Write([]byte("\n"))
+	qt.Assert(t, qt.IsNil(err))
+	r.await(&r.stderr, " ended by SIGTRAP")
+	qt.Check(t, qt.IsFalse(strings.Contains(r.interrupt().stderr, "process "+decimal(other.Process.Pid))))
+	stdin.Close()
+	_ = shell.Wait() // with the status of the other shell
+}
