@@ -9,7 +9,6 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -52,7 +51,7 @@ func TestMatchForgets(t *testing.T) {
 // TestPatterns states that a call of the definitions is hit at all its probes.
 func TestPatterns(t *testing.T) {
 	pair := "postgresql:statement"
-	known := providers.Builtin()
+	known := trace.BuiltinDefinitions()
 	p := USDT(&Options{Session: trace.SessionOptions{Definitions: known,
 		Events: &trace.EventOptions{Spans: []trace.Latency{{Pair: pair}}}}})
 	patterns, err := known.Patterns(pair)

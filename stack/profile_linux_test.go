@@ -23,7 +23,6 @@ import (
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -209,7 +208,7 @@ var zeroValues = []any{&argspec.Arg{}, &argspec.Encoding{}, argspec.Kind(99), &a
 	proc.FS(""), &proc.Process{}, &proc.ProcessFile{},
 	&trace.ExponentialBuckets{}, &trace.ExponentialHistogram{},
 	&trace.Stats{},
-	&providers.Argument{}, &providers.Definitions{}, &stack.Counts{}, &stack.Frame{},
+	&trace.Argument{}, &trace.Definitions{}, &stack.Counts{}, &stack.Frame{},
 	&stack.Profile{}, &stack.Symbolizer{},
 	&trace.Aggregation{}, &trace.Attachment{}, &trace.Bucket{},
 	&trace.Capture{}, &trace.Event{}, &trace.EventOptions{}, &trace.Histogram{}, trace.Kind(99),

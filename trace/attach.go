@@ -22,7 +22,6 @@ import (
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
@@ -461,11 +460,11 @@ type siteKind struct {
 // Argument returns the definition of an argument of the probe in
 // [SessionOptions.Definitions], or of a captured variable or member. If there
 // is none, it has the Name "arg0", "arg1" and so on, no Type and the Length -1.
-func (s *Site) Argument(i int) providers.Argument {
-	a := providers.Argument{Length: bpfgen.None}
+func (s *Site) Argument(i int) Argument {
+	a := Argument{Length: bpfgen.None}
 	if i < len(s.arguments) {
 		d := &s.arguments[i]
-		a = providers.Argument{Name: d.Name, Type: d.Type, IsText: d.IsText, Length: d.Length,
+		a = Argument{Name: d.Name, Type: d.Type, IsText: d.IsText, Length: d.Length,
 			Values: d.Values}
 	}
 	if a.Name == "" {

@@ -16,14 +16,13 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/internal/tracing"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
 
 // definitions name the arguments of probes of the traced programs.
-func definitions(t *testing.T) *providers.Definitions {
-	var d providers.Definitions
+func definitions(t *testing.T) *trace.Definitions {
+	var d trace.Definitions
 	qt.Assert(t, qt.IsNil(d.Parse("test.d", []byte(`
 		enum type { Lowest = -2000000000, None = 0, First };
 		provider gousdt_test {
@@ -121,7 +120,7 @@ func TestNamesInAggregations(t *testing.T) {
 
 // An address in the place of a text would look like a number with a meaning.
 func TestNamesThatAreTextsOfSomeProbes(t *testing.T) {
-	var d providers.Definitions
+	var d trace.Definitions
 	qt.Assert(t, qt.IsNil(d.Parse("test.d", []byte(`
 		provider one { probe text(char *thing); probe other(char *another); };
 		provider two { probe number(int thing); };`))))
@@ -186,7 +185,7 @@ func TestNamesOfTexts(t *testing.T) {
 				Events: &trace.EventOptions{Captures: []trace.Capture{{Max: 4}}}})
 		process.Fire("twelve", 1)
 		event := next(t, s, 1)[0]
-		qt.Assert(t, qt.DeepEquals(event.Site.Argument(0), providers.Argument{Name: "arg0", Length: -1}))
+		qt.Assert(t, qt.DeepEquals(event.Site.Argument(0), trace.Argument{Name: "arg0", Length: -1}))
 		qt.Assert(t, qt.Equals(event.Site.Argument(0).Name, "arg0"))
 	})
 }
@@ -201,7 +200,7 @@ func TestNamesErrors(t *testing.T) {
 		`query == "x"`:  ".*: postgresql:sort__done has no query; its keys are is_external, used, user, .*",
 		"mode == 1":     ".*: postgresql:sort__done has no mode; its keys are is_external, used, user, .*",
 	} {
-		_, err = trace.New(&trace.SessionOptions{Definitions: providers.Builtin(),
+		_, err = trace.New(&trace.SessionOptions{Definitions: trace.BuiltinDefinitions(),
 			Aggregations: []*trace.Aggregation{{Where: filter,
 				Probes: []elfnote.Pattern{elfnote.Exact("postgresql", "sort__done")}}}})
 		qt.Check(t, qt.ErrorMatches(err, want))
@@ -229,7 +228,7 @@ func TestSizedTexts(t *testing.T) {
 		{"str(text, 5)", "hello..."},
 	} {
 		t.Run(test.key, func(t *testing.T) {
-			var d providers.Definitions
+			var d trace.Definitions
 			// The length follows the text in definitions; here it does not.
 			qt.Assert(t, qt.IsNil(d.Parse("test.d", []byte(`provider gousdt_test { probe twelve(
 				int a, int b, int c, int d, int e, int f, int g, int h, int i, char *text, long j, long k); };`))))

@@ -51,7 +51,7 @@
 //
 //	s, err := trace.Open(target, &trace.SessionOptions{
 //		Filter:      "duration > 5ms",
-//		Definitions: providers.Builtin(), // what a statement is
+//		Definitions: trace.BuiltinDefinitions(), // what a statement is
 //		Events: &trace.EventOptions{Spans: []trace.Latency{{
 //			Pair: "postgresql:statement",
 //		}}},

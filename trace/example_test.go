@@ -26,7 +26,6 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/watch"
@@ -64,7 +63,7 @@ func Example() {
 func ExampleSession_Events() {
 	target := usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}
 	session, err := trace.Open(target, &trace.SessionOptions{
-		Definitions: providers.Builtin(), // what arguments are called, and which are texts
+		Definitions: trace.BuiltinDefinitions(), // what arguments are called, and which are texts
 		Events: &trace.EventOptions{
 			Captures: []trace.Capture{{Max: 500}}, // up to 500 bytes of each text
 		},
@@ -80,6 +79,23 @@ func ExampleSession_Events() {
 		}
 		fmt.Println(event)
 	}
+}
+
+// The definitions of an application of one's own beside those that are known.
+func ExampleDefinitions_Parse() {
+	definitions := trace.BuiltinDefinitions()
+	err := definitions.Parse("shop.d", []byte(`
+		provider shop {
+			probe sold(const char *fruit, int number);
+			call sale(const char *fruit = arg0) {
+				asked .. sold;
+			};
+		};`))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(definitions.Patterns("shop:sale")) // the probes that a watch attaches for it
+	// Output: [shop:asked shop:sold] <nil>
 }
 
 // Which of two modules does a Python program import?

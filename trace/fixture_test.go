@@ -23,7 +23,6 @@ import (
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -251,7 +250,7 @@ func TestMain(m *testing.M) {
 }
 
 // patternsOf returns patterns of the probes of a pair.
-func patternsOf(t testing.TB, definitions *providers.Definitions, pair string) []elfnote.Pattern {
+func patternsOf(t testing.TB, definitions *trace.Definitions, pair string) []elfnote.Pattern {
 	patterns, err := definitions.Patterns(pair)
 	qt.Assert(t, qt.IsNil(err))
 	return patterns

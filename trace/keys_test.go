@@ -14,7 +14,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -303,7 +302,7 @@ func textOf(v trace.Value) string {
 
 // The name of a call's argument is that of its start, whatever ends it.
 func TestKeysOfCallsOfSeveralProbes(t *testing.T) {
-	definitions := &providers.Definitions{}
+	definitions := &trace.Definitions{}
 	qt.Assert(t, qt.IsNil(definitions.Parse("statement.d", []byte(statementDefinition))))
 	pair := "gousdt_calls:statement"
 	statements := &trace.Aggregation{By: []string{"query"},

@@ -18,7 +18,6 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -153,7 +152,7 @@ provider gousdt_calls {
 
 // A call that several probes start and end counts once.
 func TestCallsOfSeveralProbes(t *testing.T) {
-	definitions := &providers.Definitions{}
+	definitions := &trace.Definitions{}
 	qt.Assert(t, qt.IsNil(definitions.Parse("statement.d", []byte(statementDefinition))))
 	pair := "gousdt_calls:statement"
 	want := []string{"simple", "extended", "change", "simple change", "error failed",
@@ -210,7 +209,7 @@ func TestCallsOfSeveralProbes(t *testing.T) {
 // A file without the probes of a call has no such call, and neither has a
 // session without its definition.
 func TestCallsThatAreNotThere(t *testing.T) {
-	definitions := &providers.Definitions{}
+	definitions := &trace.Definitions{}
 	qt.Assert(t, qt.IsNil(definitions.Parse("statement.d", []byte(statementDefinition))))
 	spans := []trace.Latency{{Pair: "gousdt_calls:statement"}}
 	_, err := trace.Open(usdt.Target{Path: copyOf(t, "target-pie")},
@@ -220,7 +219,7 @@ func TestCallsThatAreNotThere(t *testing.T) {
 		Events: &trace.EventOptions{Spans: spans}})
 	qt.Check(t, qt.ErrorMatches(err, ".*there is no pair of probes gousdt_calls:statement .*"))
 
-	malformed := &providers.Definitions{}
+	malformed := &trace.Definitions{}
 	qt.Assert(t, qt.IsNil(malformed.Parse("statement.d", []byte(
 		"provider gousdt_calls { call statement() { a .. b; failed c if duration > 1ns; }; };"))))
 	_, err = trace.New(&trace.SessionOptions{Definitions: malformed,
@@ -232,7 +231,7 @@ func TestCallsThatAreNotThere(t *testing.T) {
 // A name that only another probe has is refused: by the definitions alone if
 // these say so, else by the starts of the file.
 func TestNamesThatCallsLack(t *testing.T) {
-	definitions := &providers.Definitions{}
+	definitions := &trace.Definitions{}
 	qt.Assert(t, qt.IsNil(definitions.Parse("statement.d", []byte(statementDefinition+
 		"provider elsewhere { probe other(int relation, const char *name); };"+
 		"provider gousdt_test { probe three(int first); };"))))
@@ -294,7 +293,7 @@ func TestHelpersAreAttached(t *testing.T) {
 		{"gousdt_test:three gousdt_test:nothing", "gousdt_test:three", false, 1},
 		{"gousdt_test:three gousdt_test:inlined", "gousdt_test:three,gousdt_test:inlined", false, 6},
 	} {
-		definitions := &providers.Definitions{}
+		definitions := &trace.Definitions{}
 		qt.Assert(t, qt.IsNil(definitions.Parse("h.d", []byte("#pragma gousdt helper "+test.helper))))
 		s := newSession(t, &trace.SessionOptions{Definitions: definitions})
 		var patterns []elfnote.Pattern
@@ -318,7 +317,7 @@ func TestHelpersAreAttached(t *testing.T) {
 		silent(t, s)
 		qt.Assert(t, qt.IsNil(a.Close()))
 	}
-	definitions := &providers.Definitions{}
+	definitions := &trace.Definitions{}
 	qt.Assert(t, qt.IsNil(definitions.Parse("h.d",
 		[]byte("#pragma gousdt helper gousdt_test:three gousdt_test:specs"))))
 	s := newSession(t, &trace.SessionOptions{Definitions: definitions})
@@ -430,7 +429,7 @@ func TestOwnTimesOnOtherStacksAreNotKnown(t *testing.T) {
 
 // So are calls that nothing matches but the thread, as a definition says.
 func TestCallsThatEndElsewhereAreSeen(t *testing.T) {
-	definitions := &providers.Definitions{}
+	definitions := &trace.Definitions{}
 	qt.Assert(t, qt.IsNil(definitions.Parse("loop.d", []byte(
 		"provider gousdt_calls { call read() { alone; loop__start .. loop__done; }; };"))))
 	for scenario, want := range map[string]string{

@@ -17,15 +17,14 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
 
 // requests define the probe of the programs whose arguments point to
 // structures.
-func requests(t *testing.T) *providers.Definitions {
-	var d providers.Definitions
+func requests(t *testing.T) *trace.Definitions {
+	var d trace.Definitions
 	qt.Assert(t, qt.IsNil(d.Parse("members.d", []byte(
 		`provider members {
 			probe request(struct request *request, int32_t code);

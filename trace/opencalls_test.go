@@ -15,7 +15,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -322,7 +321,7 @@ func TestOpenCallsAreReportedOnce(t *testing.T) {
 // A program that runs in the place of another one ends its calls. Its own end
 // is of none of them, and its own calls are not inside them.
 func TestExecEndsCalls(t *testing.T) {
-	definitions := &providers.Definitions{}
+	definitions := &trace.Definitions{}
 	qt.Assert(t, qt.IsNil(definitions.Parse("exec.d", []byte(`provider gousdt_calls {
 		call alone() { alone; left__start .. left__done; };
 		call outermost() { left__start .. left__done; };

@@ -19,7 +19,6 @@ import (
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
@@ -50,10 +49,10 @@ type SessionOptions struct {
 	// Definitions say what the arguments of probes mean. Expressions and
 	// captures can use the names that arguments have there, such as "query" for
 	// "arg0", and [Site.Argument] returns them. They must not be changed
-	// while the session is open. See [providers.Builtin], which also say for a
+	// while the session is open. See [BuiltinDefinitions], which also say for a
 	// session without Definitions which probes fire only while others are
 	// attached: Attach attaches these, too, and their hits count for nothing.
-	Definitions *providers.Definitions
+	Definitions *Definitions
 
 	// Containers gives the key "container" of aggregations its values,
 	// [proc.Cgroups.Name], and sets Event.CgroupID. The condition

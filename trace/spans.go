@@ -76,9 +76,9 @@ type Latency struct {
 	// One attachment has to have both probes of a pair, unless Pair is
 	// START..DONE, names both providers and has no wildcards.
 	//
-	// It can also be the name of a call of package providers that
+	// It can also be the name of a call that
 	// SessionOptions.Definitions have, such as postgresql:statement, which
-	// several probes, those of [providers.Definitions.Patterns], start and end.
+	// several probes, those of [Definitions.Patterns], start and end.
 	// The arguments of the start are those of the call then.
 	Pair string
 

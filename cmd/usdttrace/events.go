@@ -17,7 +17,6 @@ import (
 	"github.com/gousdt/gousdt/internal/language/symbolname"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -62,7 +61,7 @@ type siteText struct {
 
 type siteArgument struct {
 	begin      string // " NAME=", with colours
-	definition providers.Argument
+	definition trace.Argument
 	text       int // the argument whose length this one is, or -1
 }
 
@@ -276,7 +275,7 @@ func newPrinter(t *tracer) printer {
 
 // appendArgument appends a value: a pointer in hexadecimal, one of an
 // enumeration as its name with the number.
-func appendArgument(b []byte, v *trace.Value, definition *providers.Argument) []byte {
+func appendArgument(b []byte, v *trace.Value, definition *trace.Argument) []byte {
 	if v.IsPresent() && v.Kind() != trace.Bytes {
 		switch data, complete := v.Data(); {
 		case data == nil && !definition.IsText && strings.HasSuffix(definition.Type, "*"):

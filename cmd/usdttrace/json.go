@@ -15,7 +15,6 @@ import (
 	"github.com/gousdt/gousdt/internal/language/symbolname"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/proc"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -292,7 +291,7 @@ type jsonHit struct {
 // jsonArgument is what all hits of a site have in common of an argument.
 type jsonArgument struct {
 	begin      []byte // {"name":"...","value":
-	definition *providers.Argument
+	definition *trace.Argument
 	captured   *trace.Capture // its capture, or nil
 }
 

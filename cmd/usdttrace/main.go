@@ -29,7 +29,6 @@ import (
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/internal/unwind"
 	"github.com/gousdt/gousdt/proc"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -548,7 +547,7 @@ func (t *tracer) openSession() error {
 	}
 	t.asked = o.aggregations()
 	opts := &trace.SessionOptions{Mode: o.mode, Filter: o.filter(),
-		Definitions: (*providers.Definitions)(t.targets.definitions)}
+		Definitions: (*trace.Definitions)(t.targets.definitions)}
 	for _, a := range t.asked {
 		if a.inKernel != nil {
 			opts.Aggregations = append(opts.Aggregations, a.inKernel)

@@ -33,7 +33,6 @@ import (
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -49,21 +48,21 @@ type targets struct {
 	definitions *defs.Definitions        // nil without names
 
 	mu       sync.Mutex
-	matched  []bool                        // which patterns match a site that is or was watched
-	files    map[string]int                // that were watched, with their sites; see maxWatched
-	probes   map[[2]string]bool            // of these and of selections, if pairs are measured
-	width    int                           // of the longest probe's name, see maxProbeWidth
-	filtered error                         // the last *tracing.FilteredError or *defs.PairError
-	fires    []string                      // when probes that were watched fire, see maxFires
-	helpers  []string                      // probes that are attached so that those of calls fire
-	missed   string                        // a file whose process ended before it was attached
-	nearest  []string                      // probes that nearly match
-	siblings []string                      // probes of the wanted providers
-	keys     map[string]providers.Argument // definitions of keys that are arguments
-	lacking  map[term]error                // why no site so far has what a term names, nil if one has
-	notes    map[string]string             // what to know about arguments that flags name
-	without  []error                       // of named files without a matching probe
-	code     map[string][]codeSite         // sites in files of a command, by path; see maxWatched
+	matched  []bool                    // which patterns match a site that is or was watched
+	files    map[string]int            // that were watched, with their sites; see maxWatched
+	probes   map[[2]string]bool        // of these and of selections, if pairs are measured
+	width    int                       // of the longest probe's name, see maxProbeWidth
+	filtered error                     // the last *tracing.FilteredError or *defs.PairError
+	fires    []string                  // when probes that were watched fire, see maxFires
+	helpers  []string                  // probes that are attached so that those of calls fire
+	missed   string                    // a file whose process ended before it was attached
+	nearest  []string                  // probes that nearly match
+	siblings []string                  // probes of the wanted providers
+	keys     map[string]trace.Argument // definitions of keys that are arguments
+	lacking  map[term]error            // why no site so far has what a term names, nil if one has
+	notes    map[string]string         // what to know about arguments that flags name
+	without  []error                   // of named files without a matching probe
+	code     map[string][]codeSite     // sites in files of a command, by path; see maxWatched
 }
 
 // codeSite is where in a file a site is that matches a pattern.
@@ -84,7 +83,7 @@ func newTargets(o *options) *targets {
 		names:   make(map[procfs.FileID]string),
 		files:   make(map[string]int),
 		probes:  make(map[[2]string]bool),
-		keys:    make(map[string]providers.Argument),
+		keys:    make(map[string]trace.Argument),
 		lacking: make(map[term]error),
 		notes:   make(map[string]string),
 		code:    make(map[string][]codeSite),
@@ -155,7 +154,7 @@ func (t *targets) addKeys(site *trace.Site) {
 		}
 		means := site.Argument(n)
 		if known, ok := t.keys[key]; ok && !reflect.DeepEqual(known, means) {
-			means = providers.Argument{}
+			means = trace.Argument{}
 		}
 		t.keys[key] = means
 	}

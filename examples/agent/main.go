@@ -20,7 +20,6 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 
 	"github.com/gousdt/gousdt/proc"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/watch"
 )
@@ -59,7 +58,7 @@ func run(ctx context.Context, out io.Writer, interval time.Duration) error {
 		return err
 	}
 	defer cgroups.Close()
-	times, definitions := statements(), providers.Builtin()
+	times, definitions := statements(), trace.BuiltinDefinitions()
 	probes, err := definitions.Patterns(statement)
 	if err != nil {
 		return err

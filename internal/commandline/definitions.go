@@ -19,7 +19,7 @@ import (
 const NoNames = "none"
 
 // maxDefinitions is how many bytes of a file of definitions are read: more than
-// package providers takes, so that its error says what is wrong.
+// package defs takes, so that its error says what is wrong.
 const maxDefinitions = 2 << 20
 
 // Definitions returns the definitions of probes: the built-in ones, those of

@@ -3,7 +3,7 @@
 // Package tracing has the part of package trace that is only for the commands
 // and the receiver of this project: the option that is wrong, counts of
 // buckets, the clocks, and when all events have been read. It also has what
-// packages providers and trace share.
+// packages defs and trace share.
 package tracing
 
 import (
@@ -60,7 +60,7 @@ func (e *FilteredError) Error() string {
 }
 
 // TypeName is the type of arguments that are names of C++ types, in definitions
-// of package providers.
+// of providers.
 const TypeName = "cxx_type *"
 
 // PointerAt splits the value of a probe's argument that is read from memory:

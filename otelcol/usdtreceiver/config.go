@@ -18,7 +18,6 @@ import (
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 	"github.com/gousdt/gousdt/proc"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -282,7 +281,7 @@ func (c *ProfileConfig) Validate() error {
 // sessionOptions are what all sessions have in common. open sets the machine's
 // containers.
 func sessionOptions(where string, events *trace.EventOptions) *trace.SessionOptions {
-	return &trace.SessionOptions{Filter: where, Definitions: providers.Builtin(),
+	return &trace.SessionOptions{Filter: where, Definitions: trace.BuiltinDefinitions(),
 		Containers: new(proc.Cgroups), Events: events}
 }
 

@@ -20,7 +20,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -109,7 +108,7 @@ func (c *MetricConfig) parse(resources ResourceKind, limit int) (*metric, error)
 	latency := trace.Latency{By: c.MatchBy}
 	if is(ofPair, ofOpen) {
 		var err error
-		if m.patterns, err = providers.Builtin().Patterns(probes); err != nil {
+		if m.patterns, err = trace.BuiltinDefinitions().Patterns(probes); err != nil {
 			return nil, inField(string(m.kind), err)
 		}
 		latency.Pair = probes

@@ -30,7 +30,6 @@ import (
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/profiler"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/watch"
@@ -136,7 +135,7 @@ func (o *options) probe(messages io.Writer) (*profiler.Options, []elfnote.Patter
 		return nil, nil, err
 	}
 	opts := &profiler.Options{Session: trace.SessionOptions{
-		Filter: o.where, Definitions: (*providers.Definitions)(definitions),
+		Filter: o.where, Definitions: (*trace.Definitions)(definitions),
 		Events: &trace.EventOptions{SampleEvery: o.every, Delay: 50 * time.Millisecond,
 			RingSize: 32 << 20},
 	}}

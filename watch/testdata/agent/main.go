@@ -16,7 +16,6 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/watch"
 )
@@ -54,7 +53,7 @@ func run(ctx context.Context, host proc.FS, command string) error {
 	exported := &exporter{values: &trace.Aggregation{
 		Value: "arg0", Histogram: trace.Exponential(8, 1)}}
 	session, err := trace.New(&trace.SessionOptions{
-		Definitions:  providers.Builtin(),
+		Definitions:  trace.BuiltinDefinitions(),
 		Events:       &trace.EventOptions{SamplePerSecond: 1000},
 		Aggregations: []*trace.Aggregation{exported.values},
 	})
