@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -114,11 +115,11 @@ func (a *Attachment) Close() error {
 // closeAll closes attachments, of any sessions. It waits for the kernel once
 // for each rank that there is.
 func closeAll(attachments ...*Attachment) error {
-	var ranked [ranks][]*usdt.Link
+	var ranked [ranks][]kernelLink
 	sessions := make(map[*Session]bool)
 	for _, a := range attachments {
 		for _, l := range a.links {
-			ranked[l.rank] = append(ranked[l.rank], l.Link)
+			ranked[l.rank] = append(ranked[l.rank], l.kernelLink)
 		}
 		sessions[a.session] = true
 		a.enter(leaving)
@@ -406,7 +407,7 @@ func (a *Attachment) attachProgram(
 	a.programs = append(a.programs, p)
 	// The kernel may wait here for the file's pages, as long as the file system
 	// likes. The session can be closed meanwhile.
-	lnk, err := sel.AttachRaw(p.Program, cookies, indices...)
+	lnk, err := s.attach(sel, p.Program, cookies, indices...)
 	if err == nil {
 		a.links = append(a.links, rankedLink{lnk, rank})
 	}
@@ -617,6 +618,21 @@ func (w *work) steps(programs []bpfgen.Program, oneLink func(sites []int) bool) 
 
 // rankedLink is a link with the least rank of its sites.
 type rankedLink struct {
-	*usdt.Link
+	kernelLink
 	rank int
+}
+
+// A kernelLink is what is attached: a *usdt.Link, or a test's.
+type kernelLink interface {
+	Close() error
+	Done() <-chan struct{}
+	Err() error
+	Selection() *usdt.Selection
+	PerfEvents() int
+}
+
+func attachRaw(
+	sel *usdt.Selection, prog *ebpf.Program, cookies []uint64, sites ...int,
+) (kernelLink, error) {
+	return sel.AttachRaw(prog, cookies, sites...)
 }

@@ -19,7 +19,7 @@ import (
 // share. A [ringbuf.Reader] of cilium/ebpf takes three times as long for each
 // record, because it locks, and tells the kernel each time how far it has read.
 type ringReader struct {
-	file     *os.File        // the map, for Go's poller
+	file     waiter          // the map, for Go's poller
 	conn     syscall.RawConn // of file
 	consumer *uint64         // in the memory: a position that only grows
 	producer *uint64         // the same
@@ -41,6 +41,12 @@ type ringReader struct {
 	interrupted atomic.Bool
 }
 
+// A waiter is what a reader waits with: a file, or a test's.
+type waiter interface {
+	SetReadDeadline(at time.Time) error
+	Close() error
+}
+
 // The header of a record in the ring buffer, of linux/bpf.h: the length, with
 // two flags, and a number for the kernel.
 const (
@@ -55,7 +61,7 @@ const reportEvery = 8
 
 func newRingReader(ring *ebpf.Map) (_ *ringReader, err error) {
 	page, size := os.Getpagesize(), int(ring.MaxEntries())
-	m := &ringReader{mask: uint64(size) - 1}
+	m := &ringReader{file: (*os.File)(nil), mask: uint64(size) - 1}
 	defer func() {
 		if err != nil {
 			m.end()
@@ -66,11 +72,12 @@ func newRingReader(ring *ebpf.Map) (_ *ringReader, err error) {
 		return nil, err
 	}
 	err = unix.SetNonblock(fd, true) // then os.NewFile adds it to the poller
-	m.file = os.NewFile(uintptr(fd), "ring buffer")
+	file := os.NewFile(uintptr(fd), "ring buffer")
+	m.file = file
 	if err != nil {
 		return nil, err
 	}
-	if m.conn, err = m.file.SyscallConn(); err != nil {
+	if m.conn, err = file.SyscallConn(); err != nil {
 		return nil, err
 	}
 	if m.pages[0], err = unix.Mmap(fd, 0, page, unix.PROT_READ|unix.PROT_WRITE,

@@ -36,6 +36,7 @@ type Session struct {
 	life        life
 	attachments ledgers
 
+	attach      func(*usdt.Selection, *ebpf.Program, []uint64, ...int) (kernelLink, error)
 	programs    programCache
 	members     members
 	sites       siteTable
@@ -110,7 +111,7 @@ func Open(target usdt.Target, opts *SessionOptions, patterns ...elfnote.Pattern)
 //     limit on locked memory (RLIMIT_MEMLOCK) is too low.
 func New(opts *SessionOptions) (*Session, error) {
 	s := &Session{life: life{watches: make(map[*watch.Watch]struct{})},
-		attachments: ledgers{of: make(map[*Attachment]*ledger)}}
+		attachments: ledgers{of: make(map[*Attachment]*ledger)}, attach: attachRaw}
 	if opts != nil {
 		s.opts = *opts
 		s.opts.Aggregations = slices.Clone(opts.Aggregations)
