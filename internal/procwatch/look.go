@@ -168,20 +168,26 @@ func (w *Watcher) look(t *task) {
 
 // recall finds the files of a process that ended before it was looked at: so
 // the next process that runs the program is seen, however short it is. What the
-// kernel has recorded is found by its path in the parent's mount namespace, or
-// in that of PID 1 if the parent is not known, and must be the same file.
+// kernel has recorded is found by its path in the parent's mount namespace, and
+// must be the same file. The time that this takes is the parent's owner's.
 func (w *Watcher) recall(t *task) {
 	told := t.told
 	ended := proc.Process{PID: t.pid, Parent: told.parent, Command: told.command}
-	if w.Filter != nil && !w.Filter(ended) {
+	if told.parent == 0 || w.Filter != nil && !w.Filter(ended) {
 		return
 	}
-	in := max(1, told.parent)
+	owner := deadline.OwnerOf(w.FS.Root(), told.parent)
+	w.mu.Lock()
+	wait := w.turns.wait(owner, false, time.Now())
+	w.mu.Unlock()
+	if wait > 0 || w.unanswered.IsFull(owner) {
+		return
+	}
+	watch := deadline.StartStopwatch()
 	var mounts Mounts
-	owner := deadline.OwnerOf(w.FS.Root(), in)
 	for i, path := range told.paths {
 		key := told.mapped[i].FileKey
-		m := procfs.FileAt(w.FS, in, path, key.Inode)
+		m := procfs.FileAt(w.FS, told.parent, path, key.Inode)
 		if id, err := m.Identify(); err != nil || !mayHaveBeen(id, key, told.since) {
 			continue
 		}
@@ -194,6 +200,9 @@ func (w *Watcher) recall(t *task) {
 			t.useless = append(t.useless, told.mapped[i])
 		}
 	}
+	w.mu.Lock()
+	w.turns.take(owner, time.Now(), watch.Took(), false)
+	w.mu.Unlock()
 }
 
 // identify reads the stat of the process, and finds out whether it is the one

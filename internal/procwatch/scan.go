@@ -111,8 +111,12 @@ func (w *Watcher) visit(ctx context.Context, pids []int, reason why) (complete b
 		Call:       func(i int) { w.look(&tasks[i]) },
 		Unanswered: &w.unanswered,
 		Owner: func(i int) string {
-			tasks[i].owner = deadline.OwnerOf(w.FS.Root(), tasks[i].pid)
-			return tasks[i].owner
+			t := &tasks[i]
+			t.owner = deadline.OwnerOf(w.FS.Root(), t.pid)
+			if t.owner == "" && t.told != nil { // it has ended: see recall
+				t.owner = deadline.OwnerOf(w.FS.Root(), t.told.parent)
+			}
+			return t.owner
 		},
 		Left: func(i int) { left[i] = true; w.setAside(&tasks[i]) },
 		Late: func(i int) { w.late(&tasks[i]) },
