@@ -200,7 +200,8 @@ func limits(bounds []float64, divisor float64) (all []int64, err error) {
 	return all, nil
 }
 
-// startMetrics opens one session for all metrics but those of open.
+// startMetrics opens one session for all metrics but those of open, which have
+// one each, or that of spans of the same calls.
 func (r *usdtReceiver) startMetrics() error {
 	var items []item
 	var all []trace.Aggregation
@@ -213,6 +214,10 @@ func (r *usdtReceiver) startMetrics() error {
 		of := item{name: fmt.Sprintf("metrics[%d]", i), patterns: m.patterns,
 			terms: termsOf(m.terms, nil)}
 		if m.kind == ofOpen {
+			if r.next.traces != nil && slices.ContainsFunc(r.config.Spans,
+				func(c SpanConfig) bool { return c.haveCallsOf(m) }) {
+				continue // startSpans opens the session
+			}
 			if m.source, err = r.open(of.name, m.options, of); err != nil {
 				return err
 			}

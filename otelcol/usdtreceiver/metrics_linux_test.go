@@ -291,6 +291,34 @@ func TestOpenCallsAreMeasured(t *testing.T) {
 	qt.Check(t, qt.Equals(ages[len(ages)-1], 0))
 }
 
+// A call that goes on is seen by the session of its spans, so that a hit runs
+// one program and not two.
+func TestOpenCallsShareTheSessionOfTheirSpans(t *testing.T) {
+	b := startPostgres(t)
+	s, end := started(t, map[string]any{
+		"collection_interval": "20ms",
+		"metrics": []any{map[string]any{"name": "open", "open": "postgresql:statement",
+			"longer_than": "100ms", "attributes": map[string]any{"of": "'postgresql'"}}},
+		"spans": []any{map[string]any{"pair": "postgresql:statement", "longer_than": "100ms",
+			"attributes": map[string]any{"text": "str(query)"}}},
+	})
+	s.awaitAttached(b.File, "spans[0]")
+	b.Query("SELECT pg_sleep(1)")
+	testneeds.Await(t, 10*time.Second, "a point of 0 after one of 1", func() bool {
+		counts, ended := make(map[any]int64), false // by process: others have statements, too
+		points(s.metrics.AllMetrics(), "open", func(r pmetric.ResourceMetrics, m pmetric.Metric) {
+			pid := r.Resource().Attributes().AsRaw()["process.pid"]
+			for _, p := range m.Gauge().DataPoints().All() {
+				ended = ended || counts[pid] == 1 && p.IntValue() == 0
+				counts[pid] = p.IntValue()
+			}
+		})
+		return ended
+	})
+	end()
+	qt.Check(t, qt.IsFalse(s.hasAttached(b.File, "metrics[0]")))
+}
+
 // A transaction that is open has the statement that it ran last, not the one
 // that began it.
 func TestOpenTransactionsHaveTheirLastStatement(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -156,8 +157,24 @@ func (r *usdtReceiver) startSpans() error {
 		if err != nil {
 			return err
 		}
+		for at, m := range r.metrics {
+			if m.source == nil && r.config.Spans[i].haveCallsOf(m) {
+				m.source = b.source
+				b.items = append(b.items, item{name: fmt.Sprintf("metrics[%d]", at),
+					patterns: m.patterns, terms: termsOf(m.terms, nil), hits: new(atomic.Uint64)})
+			}
+		}
 	}
 	return nil
+}
+
+// haveCallsOf reports whether a session of the spans knows what a metric of
+// open calls wants to know. A session of its own would run a second program at
+// each hit.
+func (c *SpanConfig) haveCallsOf(m *metric) bool {
+	return m.kind == ofOpen && m.config.Open == c.Pair && m.config.MatchBy == c.MatchBy &&
+		m.config.Where == "" && c.Where == "" && c.LongerThan <= m.config.LongerThan &&
+		len(m.options.Events.Captures) == 0
 }
 
 // spanBatch is spans that are sent together.
