@@ -22,9 +22,10 @@
 //		args := argspec.Decode(nil, file, site.Location, site.Arguments)
 //	}
 //
-// The file decides the machine, not the host: the files of any machine can be
-// decoded on any other. An Arg names registers, and [Register.Slot] says where
-// the kernel saves them in struct pt_regs.
+// The file decides the machine, not the host: files for x86-64, i386, arm64,
+// arm, s390x, ppc64, riscv and loongarch64 can be decoded on any other. An Arg
+// names registers, and [Register.Slot] says where the kernel saves them in
+// struct pt_regs.
 //
 // # What cannot be read
 //

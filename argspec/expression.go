@@ -60,8 +60,8 @@ func (p *parser) binary(precedence int) value {
 	return left
 }
 
-// operator returns the binary operator that comes next, and how strong it
-// binds. % is missing: it is the sigil of registers on most machines.
+// operator returns the next binary operator, its length and its precedence (0:
+// none). It does not know %, the sigil of registers on most machines.
 func (p *parser) operator() (operator byte, length, strength int) {
 	c := 0 // C's precedence, which calculations with several immediates have
 	operator, length = p.peek(), 1

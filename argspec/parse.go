@@ -263,8 +263,8 @@ func continues(before, next string) bool {
 	return intelContinues(before, next)
 }
 
-// parseSize parses "[-]SIZE[f]@" at the start of the text and returns how long
-// it is: 0 where there is none. A size larger than maxSize is 0.
+// parseSize parses the prefix "[-]SIZE[f]@" of a text. length is that of the
+// prefix in bytes, 0 if there is none. A size larger than maxSize is 0.
 func parseSize(text string) (size int, signed, float bool, length int) {
 	i := 0
 	if len(text) > 0 && text[0] == '-' {

@@ -173,8 +173,9 @@ func (p *parser) x86Scale(v value) uint8 {
 	return uint8(v.number)
 }
 
-// x86Address makes the argument a value at the sum. A symbol is relative to the
-// instruction pointer where that is the base, else it has to be absolute.
+// x86Address makes the argument the memory at base + index*scale +
+// displacement. A symbol in the displacement is allowed if rip is the base, and
+// else only if the file runs at its own addresses (ET_EXEC).
 func (p *parser) x86Address(displacement value, base, index Register, scale uint8) {
 	switch {
 	case !isX86Address(base, index):

@@ -37,8 +37,8 @@ func NewFile(r io.ReaderAt) (*File, error) {
 	if r == nil {
 		return nil, errors.New("there is no file to read")
 	}
-	if kept, ok := r.(interface{ ELF() *File }); ok { // it has been read already
-		return &File{elf: kept.ELF().read(), reader: r}, nil
+	if kept, ok := r.(interface{ Opened(elffile.Internal) *File }); ok {
+		return &File{elf: kept.Opened(elffile.Internal{}).read(), reader: r}, nil
 	}
 	return newFile(elffile.New(r))
 }
@@ -62,14 +62,14 @@ func (f *File) read() *elffile.File {
 	return f.elf
 }
 
-// noFile is not inlined: walkProbes would have room for three files on its
-// stack, 6 KB.
+// noFile must not be inlined: each use in walkProbes would reserve 2 KB of its
+// stack for an elffile.File.
 //
 //go:noinline
 func noFile() *elffile.File { return &elffile.File{} }
 
 // Close closes the file if Open opened it. Sites and symbols that have been
-// read remain valid. Further calls do nothing.
+// read remain valid; to read others is an error. Further calls do nothing.
 func (f *File) Close() error { return f.read().Close() }
 
 // Reader returns what the file is read from: the reader given to NewFile, or
@@ -97,10 +97,9 @@ func (f *File) Header() elf.FileHeader {
 
 // IsDebugFile reports whether strip or objcopy --only-keep-debug split the file
 // off an executable or library. Such a file has the notes and all addresses,
-// but not the code: its probes can be listed, but not attached to. The same is
-// true of an object file, whose type is ET_REL, and which is not a debug file.
-// In an object file, locations and semaphores are relative to the start of
-// their sections.
+// but not the code: its probes can be listed, but not attached to. It is false
+// for an object file (ET_REL), which cannot be attached to either, and whose
+// locations and semaphores are relative to the start of their sections.
 func (f *File) IsDebugFile() bool { return f.read().IsDebugFile && !f.isObject() }
 
 func (f *File) isObject() bool { return f.read().Type == elf.ET_REL }
@@ -115,12 +114,13 @@ func (f *File) BuildID() (string, error) { return f.read().BuildID() }
 // are those of the operating system, or of the reader given to [NewFile].
 var ErrNotELF = elffile.ErrNotELF
 
-// Causes of an [elffile.NoteError].
+// Causes of a NoteError of package elffile.
 var (
 	// errNoteSize is reported once for a section: the start of the next note is
 	// not known, so that the rest of the section cannot be read.
 	errNoteSize = errors.New("note reaches past the end of its section")
 
+	errNoteType         = errors.New("note of a probe has a type that is not known, 3 is")
 	errNoteTooShort     = errors.New("descriptor is too short for three addresses and three strings")
 	errNoteUnterminated = errors.New("string is not terminated within the descriptor")
 
@@ -171,9 +171,9 @@ const (
 	maxTextSize = 8 << 10
 )
 
-// IsProgram reports whether the file is a program and not a library. It is one
-// of the methods that [argspec.Decode] wants of a file, as are Header and
-// Symbol.
+// IsProgram reports whether the file is a program and not a library: false if
+// its dynamic section cannot be read, and for debug files but of ET_EXEC. As
+// Header and Symbol, it is a method that [argspec.Decode] wants of a file.
 //
 // [argspec.Decode]: https://pkg.go.dev/github.com/gousdt/gousdt/argspec#Decode
 func (f *File) IsProgram() bool { return f.read().IsProgram() }
@@ -183,7 +183,8 @@ func (f *File) IsProgram() bool { return f.read().IsProgram() }
 // also search the separate debug file. The Value is a virtual address, as
 // linked, or for a thread-local variable (STT_TLS) the offset in the memory of
 // these. Symbol fails if the name is not defined, is defined at several
-// addresses, or the tables are malformed or too large.
+// addresses, the tables are malformed or too large, or all calls for the file
+// have taken more than about a second together.
 //
 // The symbol _GLOBAL_OFFSET_TABLE_ has the value of DT_PLTGOT, if the file has
 // that, also without a symbol table.

@@ -3,6 +3,7 @@
 package elfnote
 
 import (
+	"bytes"
 	"debug/elf"
 	"io"
 	"os"
@@ -209,4 +210,18 @@ func TestOpenErrorsNameTheFile(t *testing.T) {
 
 	_, err = Open(dir)
 	qt.Assert(t, qt.IsNotNil(err))
+}
+
+// ownReader has the methods that readers inside of this module had.
+type ownReader struct{ *bytes.Reader }
+
+func (ownReader) ELF() *File { panic("called") }
+
+func TestAReaderIsReadWhateverMethodsItHas(t *testing.T) {
+	im := newImage64()
+	im.AddNotes(im.note(at(1)))
+	f, err := NewFile(ownReader{bytes.NewReader(im.Bytes())})
+	qt.Assert(t, qt.IsNil(err))
+	sites, _ := collect(f)
+	qt.Assert(t, qt.HasLen(sites, 1))
 }

@@ -158,7 +158,11 @@ func (w *probeWalk) stepOver() (bool, error) {
 		owner := w.data[w.next+elffile.NoteHeaderSize : w.next+int(ownerEnd)]
 		w.descriptor, w.descriptorEnd = w.next+int(start), w.next+int(stop)
 		w.next += int(next)
-		if kind == probeType && string(owner) == probeOwner {
+		switch {
+		case string(owner) != probeOwner:
+		case kind != probeType:
+			return true, &addressError{uint64(kind), errNoteType}
+		default:
 			return true, w.readDescriptor(w.data[w.descriptor:w.descriptorEnd])
 		}
 	}
@@ -330,8 +334,8 @@ func (w *probeWalk) copyStrings() string {
 
 func (w *probeWalk) malformed(err error) *elffile.NoteError {
 	e := &elffile.NoteError{Index: w.index, Err: err}
-	if errors.Is(err, errNoteSize) {
-		return e // there is no descriptor
+	if errors.Is(err, errNoteSize) || errors.Is(err, errNoteType) {
+		return e // there is no descriptor that can be read
 	}
 	descriptor := w.data[w.descriptor:w.descriptorEnd]
 	descriptor = descriptor[min(3*w.words.Size(), len(descriptor)):]

@@ -45,8 +45,9 @@ func TestNoteWalkSkipsAndCountsNotesOfOthers(t *testing.T) {
 		)
 		sites, errs := collect(im.open(t))
 		qt.Assert(t, qt.DeepEquals(locations(sites), []int{1}))
-		qt.Assert(t, qt.HasLen(errs, 1))
-		qt.Assert(t, qt.Equals(errs[0].(*elffile.NoteError).Index, 8))
+		qt.Assert(t, qt.HasLen(errs, 2))
+		qt.Assert(t, qt.ErrorIs(errs[0], errNoteType))
+		qt.Assert(t, qt.Equals(errs[1].(*elffile.NoteError).Index, 8))
 	})
 }
 
@@ -242,4 +243,15 @@ func TestSitesOfAMillionNotes(t *testing.T) {
 		found++
 	}
 	qt.Assert(t, qt.Equals(found, count))
+}
+
+func TestANoteOfAnotherTypeIsReported(t *testing.T) {
+	im := newImage64()
+	im.AddNotes(im.RawNote(probeOwner, probeType+1, im.descriptor(at(1)), 4), im.note(at(2)),
+		im.RawNote("other", probeType+1, nil, 4))
+	sites, errs := collect(im.open(t))
+	qt.Assert(t, qt.HasLen(sites, 1))
+	qt.Assert(t, qt.HasLen(errs, 1))
+	qt.Check(t, qt.ErrorIs(errs[0], errNoteType))
+	qt.Check(t, qt.ErrorMatches(errs[0], "note 0: note of a probe has a type .*: 0x4"))
 }

@@ -8,7 +8,6 @@ import (
 	"hash/maphash"
 	"iter"
 	"math"
-	"os"
 	"slices"
 
 	"github.com/gousdt/gousdt/internal/elffile"
@@ -40,24 +39,26 @@ type Site struct {
 	// sites of the probe may have others, or none.
 	Semaphore uint64
 	// SemaphoreOffset is the file offset of Semaphore, or 0 if there is none.
-	// The kernel identifies a semaphore by it. It is 0 in a debug file and an
-	// object file.
+	// The kernel identifies a semaphore by it (ref_ctr_offset). It is 0 in a
+	// debug file and an object file.
 	SemaphoreOffset uint64
-	// SemaphoreMiscounted reports whether a writable segment before that of the
-	// semaphore has the same page of the file. lld, mold and rust-lld make such
-	// files. The kernel counts in the first one, which is the wrong one until
-	// the process has made it read-only (RELRO), when it starts: so attach to
-	// the process only after that, which package usdt sees to. If a process
-	// never does, the site is malformed.
-	SemaphoreMiscounted bool
+	// SemaphoreMiscounted is the smallest size of pages, from 4 KiB on, with
+	// which a writable segment before that of the semaphore has the same page
+	// of the file, 0 if none does up to 64 KiB. lld, mold and rust-lld make
+	// such files. A kernel with pages of that size or more counts in the first
+	// segment, the wrong one until the process has made it read-only (RELRO) as
+	// it starts: attach only after that, as package usdt does. If a process
+	// never does, with pages of 4 KiB, the site is malformed.
+	SemaphoreMiscounted uint64
 }
 
 // Sites returns the sites of all probes in the order of their notes. Of
 // identical notes only the first one counts, except in an object file, where
 // sites in different sections may have the same location.
 //
-// A malformed note yields a zero Site and an error, and the iteration goes on.
-// Note sections that could not be read yield one error after all sites.
+// A malformed note, or one of a type that is not known, yields a zero Site and
+// an error whose text names it, and the iteration goes on. Note sections that
+// could not be read yield one error after all sites.
 //
 // Locations and semaphores are adjusted if prelink moved the file. Those of an
 // object file are computed from its relocations. A location must be in the part
@@ -87,7 +88,7 @@ func (f *File) Sites() iter.Seq2[Site, error] {
 				if skip := site.Location - f.code.Address; skip < f.code.FileSize &&
 					site.Semaphore == 0 {
 					site.Offset, site.SemaphoreOffset = skip+f.code.Offset, 0
-					site.SemaphoreMiscounted = false
+					site.SemaphoreMiscounted = 0
 				} else {
 					site.Offset, site.SemaphoreOffset, site.SemaphoreMiscounted, err =
 						f.offsets(site.Location, site.Semaphore)
@@ -162,19 +163,19 @@ func yieldError(err error) iter.Seq2[Site, error] {
 
 const semaphoreSize = 2 // in bytes
 
-func (f *File) offsets(location, semaphore uint64) (code, data uint64, isMiscounted bool, err error) {
+func (f *File) offsets(location, semaphore uint64) (code, data, miscounted uint64, err error) {
 	if f.IsDebugFile() || f.isObject() {
-		return 0, 0, false, nil
+		return 0, 0, 0, nil
 	}
 	segment := f.read().Segment(location, 1, elf.PF_X)
 	if segment == nil || location-segment.Address+segment.Offset == 0 {
 		// The file header is not code, and 0 means that there is no offset.
-		return 0, 0, false, &addressError{location, errLocation}
+		return 0, 0, 0, &addressError{location, errLocation}
 	}
 	if semaphore != 0 {
-		data, isMiscounted, err = f.semaphoreOffset(semaphore)
+		data, miscounted, err = f.semaphoreOffset(semaphore)
 	}
-	return location - segment.Address + segment.Offset, data, isMiscounted, err
+	return location - segment.Address + segment.Offset, data, miscounted, err
 }
 
 // HasWritableCode reports whether a site lies in a segment that is mapped both
@@ -188,44 +189,43 @@ func (f *File) HasWritableCode(site *Site) bool {
 	return segment != nil && segment.Flags&elf.PF_W != 0
 }
 
-func (f *File) semaphoreOffset(semaphore uint64) (offset uint64, isMiscounted bool, err error) {
-	data := f.read().Segment(semaphore, semaphoreSize, elf.PF_W)
-	if data == nil {
-		for i := range f.read().Segments {
-			if g := &f.read().Segments[i]; g.Flags&elf.PF_W != 0 &&
-				g.InMemory(semaphore, semaphoreSize) {
-				return 0, false, &addressError{semaphore, errSemaphoreInBSS}
-			}
+func (f *File) semaphoreOffset(semaphore uint64) (offset, miscounted uint64, err error) {
+	segments := f.read().Segments
+	in := slices.IndexFunc(segments, func(s elffile.Segment) bool {
+		return s.Flags&elf.PF_W != 0 && s.InFile(semaphore, semaphoreSize)
+	})
+	if in < 0 {
+		if slices.ContainsFunc(segments, func(s elffile.Segment) bool {
+			return s.Flags&elf.PF_W != 0 && s.InMemory(semaphore, semaphoreSize)
+		}) {
+			return 0, 0, &addressError{semaphore, errSemaphoreInBSS}
 		}
-		return 0, false, &addressError{semaphore, errSemaphore}
+		return 0, 0, &addressError{semaphore, errSemaphore}
 	}
-	offset = semaphore - data.Address + data.Offset
+	offset = semaphore - segments[in].Address + segments[in].Offset
 	if offset%semaphoreSize != 0 {
-		return 0, false, &addressError{semaphore, errSemaphoreUnaligned}
+		return 0, 0, &addressError{semaphore, errSemaphoreUnaligned}
 	}
 	if offset == 0 {
-		return 0, false, &addressError{semaphore, errSemaphore}
+		return 0, 0, &addressError{semaphore, errSemaphore}
 	}
-	// Which mapping the kernel takes is up to pages as large as here.
-	pageSize := uint64(os.Getpagesize())
-	readOnly, page := &f.read().ReadOnly, offset/pageSize
-	for i := range f.read().Segments {
-		s := &f.read().Segments[i]
-		if s == data {
-			break
-		}
-		if s.Flags&elf.PF_W == 0 || s.FileSize == 0 || page < s.Offset/pageSize ||
-			page > (s.Offset+s.FileSize-1)/pageSize {
-			continue
-		}
-		isMiscounted = true
-		mapped := s.Address/pageSize + page - s.Offset/pageSize
-		if mapped < readOnly.Address/pageSize ||
-			mapped >= (readOnly.Address+readOnly.MemorySize)/pageSize {
-			return 0, false, &addressError{semaphore, errSemaphoreUncounted}
+	const smallest, largest = 4 << 10, 64 << 10 // pages of kernels
+	for size := uint64(smallest); size <= largest && miscounted == 0; size *= 2 {
+		readOnly, page := &f.read().ReadOnly, offset/size
+		for _, s := range segments[:in] {
+			if s.Flags&elf.PF_W == 0 || s.FileSize == 0 || page < s.Offset/size ||
+				page > (s.Offset+s.FileSize-1)/size {
+				continue
+			}
+			miscounted = size
+			mapped := s.Address/size + page - s.Offset/size
+			if size == smallest && (mapped < readOnly.Address/size ||
+				mapped >= (readOnly.Address+readOnly.MemorySize)/size) {
+				return 0, 0, &addressError{semaphore, errSemaphoreUncounted}
+			}
 		}
 	}
-	return offset, isMiscounted, nil
+	return offset, miscounted, nil
 }
 
 // usualCode returns the first executable segment, without the byte at file
@@ -255,9 +255,9 @@ func usualCode(segments []elffile.Segment) elffile.Segment {
 type duplicates struct {
 	highest uint64 // location so far; the highest possible one once a note was out of order
 
-	// known are the hashes of descriptors up to the end of their last string,
-	// nil while the notes are in order. The seed is secret, so that nobody can
-	// craft different notes of the same hash.
+	// known holds a hash of each descriptor so far, without the padding after
+	// its last string. It is nil while locations rise. The seed is random, so
+	// that nobody can craft different notes of the same hash.
 	known map[uint64]struct{}
 	seed  maphash.Seed
 }

@@ -14,8 +14,6 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/attaching"
-	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
@@ -56,10 +54,10 @@ type AttachOptions struct {
 // is for other programs.
 // Attach is all or nothing: if it fails, nothing stays attached.
 //
-// The error is one of those of [Select], or says that the kernel refuses a
-// site, or which option to set if there is no room for the specs.
-// It wraps
+// The error is one of those of [Select], a [*SiteError] if the kernel refuses a
+// site, or a [*LimitError] if there is no room for the specs. It wraps
 //
+//   - [ErrWritten] or [ErrNotStarted],
 //   - [errors.ErrUnsupported] if a probe has a semaphore and the kernel cannot
 //     count it; in ModeMulti, if there is a PID and the kernel would take it
 //     for a thread,
@@ -296,21 +294,4 @@ func (m *Manager) askMaps(name string, ids []ebpf.MapID) (others, calls bool) {
 		others = others || err == nil && info.Name == kernelName(specMapName)
 	}
 	return others, calls
-}
-
-// explainProcess returns the error of attaching for an error of package proc:
-// the process has gone, or may not be read.
-func explainProcess(pid int, err error) error {
-	switch {
-	case errors.Is(err, procfs.ErrGone):
-		return sys.Gone(pid)
-	case errors.Is(err, procfs.ErrAccess):
-		// Nobody may read a process that is ending.
-		if errors.Is(sys.CheckTracee(pid), procfs.ErrGone) {
-			return sys.Gone(pid)
-		}
-		return &attaching.PermissionError{Op: "reading a process", Err: err}
-	default:
-		return err // which names the process
-	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 
+	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
@@ -165,7 +166,7 @@ func assumeCookie(program asm.Instructions) {
 // array that nobody has open.
 type dispatcher struct {
 	*slots
-	pc      int       // the slot of struct pt_regs that has the instruction pointer
+	pc      int16     // the offset of the instruction pointer in struct pt_regs
 	program *ebpf.Map // an array for tail calls, with the caller's program
 }
 
@@ -174,17 +175,18 @@ func (s *slots) dispatcher(prog *ebpf.Program) (*dispatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	pc, ok := programCounters[machine]
-	if !ok {
-		return nil, fmt.Errorf("%s: %w", machine, &sys.UnsupportedError{
-			Feature: "BPF cookies on uprobes", Since: "5.15"})
+	// A variable is counted from the instruction pointer.
+	variable := argspec.Global(machineFile(machine), 0, "variable")
+	at, err := variable.Encode(machine)
+	if err != nil {
+		return nil, err
 	}
 	program, err := ebpf.NewMap(&ebpf.MapSpec{Name: "usdt_program", Type: ebpf.ProgramArray,
 		KeySize: 4, ValueSize: 4, MaxEntries: 1})
 	if err != nil {
 		return nil, explain("creating an array for the program", err)
 	}
-	d := &dispatcher{slots: s, pc: pc, program: program}
+	d := &dispatcher{slots: s, pc: at.Register, program: program}
 	if err := program.Put(uint32(0), prog); err != nil {
 		program.Close()
 		return nil, explain(fmt.Sprintf("calling program %s by another", prog), err)
@@ -192,9 +194,12 @@ func (s *slots) dispatcher(prog *ebpf.Program) (*dispatcher, error) {
 	return d, nil
 }
 
-// programCounters are the words of struct pt_regs, as usdt_spec.bpf.h has them.
-var programCounters = map[elf.Machine]int{elf.EM_X86_64: 16, elf.EM_AARCH64: 32, elf.EM_S390: 2,
-	elf.EM_RISCV: 0, elf.EM_PPC64: 32, elf.EM_LOONGARCH: 33}
+// A machineFile is a program for a machine with any variable.
+type machineFile elf.Machine
+
+func (f machineFile) Header() elf.FileHeader          { return elf.FileHeader{Machine: elf.Machine(f)} }
+func (machineFile) IsProgram() bool                   { return true }
+func (machineFile) Symbol(string) (elf.Symbol, error) { return elf.Symbol{Size: 8}, nil }
 
 // load loads the program for sites of a selection, which are one of its groups.
 // ids has the specs of all.
@@ -205,7 +210,7 @@ func (d *dispatcher) load(s *Selection, sites []int, ids []uint64) (*ebpf.Progra
 	}
 	const address, context, number = asm.R9, asm.R6, asm.R7
 	ins := asm.Instructions{asm.Mov.Reg(context, asm.R1),
-		asm.LoadMem(number, context, int16(8*d.pc), asm.DWord), asm.And.Imm(number, 1<<addressBits-1)}
+		asm.LoadMem(number, context, d.pc, asm.DWord), asm.And.Imm(number, 1<<addressBits-1)}
 	ins = append(ins, d.at(address, asm.LoadMapValue(address, d.entries.FD(), 0))...)
 	ins = append(ins, asm.Mov.Reg(asm.R8, asm.R0), asm.LSh.Imm(asm.R8, 32))
 

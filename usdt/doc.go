@@ -50,10 +50,11 @@
 // cannot be fetched does not affect the others: reading it is an error in the
 // program.
 //
-// Attaching needs root, or CAP_BPF and CAP_PERFMON, and on kernels without
+// Attaching needs Linux 5.10; where a name needs a newer one, its documentation
+// says so. It needs root, or CAP_BPF and CAP_PERFMON, and on kernels without
 // uprobe_multi links often CAP_SYS_ADMIN. docs/attaching.md in the repository
 // has the details: the modes and what they cost, cookies, privileges by kernel
-// version, and what may surprise.
+// version, what may surprise, and what is done for particular kernels.
 //
 // # Errors
 //

@@ -163,7 +163,8 @@ func (l *Link) end(reason error) error {
 // The sites are given by their indices, in the order in which they are to be
 // attached; none stands for all. An index out of range panics. If cookies is
 // not nil it holds a number for each of them, which the program reads with
-// bpf_get_attach_cookie (Linux 5.15).
+// bpf_get_attach_cookie. Kernels before Linux 5.15 have no cookies, and the
+// error wraps [errors.ErrUnsupported].
 //
 // From Linux 6.13 on, two threads may use the stack of such a program at the
 // same time if it needs 64 bytes or more, and has no tail call: the kernel
@@ -277,7 +278,7 @@ func (s *Selection) checkSemaphores(mode Mode) (refused map[int]error, err error
 	refused = make(map[int]error)
 	started := false // of all semaphores of the file at once
 	for i := range s.sites {
-		offset, miscounted := s.sites[i].SemaphoreOffset, s.sites[i].SemaphoreMiscounted
+		offset, miscounted := s.sites[i].SemaphoreOffset, s.sites[i].isMiscounted()
 		if offset != 0 && missing == nil && miscounted && s.pid != 0 && !started {
 			if err := s.awaitStarted(&s.sites[i]); err != nil {
 				return nil, s.siteError(i, err)
@@ -546,9 +547,9 @@ func (s *Selection) checkPerfEvents(events int) error {
 	return nil
 }
 
-// CheckPerfEvents returns an error for a file that needs more perf events than
-// [Target].MaxSites allows. One is always allowed. Package trace attaches a
-// file by several links.
+// CheckPerfEvents returns a [*LimitError] if this many perf events, of which
+// one is always allowed, exceed [Target].MaxSites: each takes eight. It is for
+// a file that is attached by several links, as package trace does.
 func (s *Selection) CheckPerfEvents(events int) error {
 	if needed := perfEventSites * events; s.maxSites > 0 && events > 1 && needed > s.maxSites {
 		return s.tooMany("sites (a perf event counts as 8)", s.maxSites, needed)
@@ -598,7 +599,8 @@ func whyRefused(site *Site, err error) error {
 	// over.
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, errNotSupported) ||
 		errors.Is(err, ebpf.ErrNotSupported) {
-		return fmt.Errorf("the kernel refuses a breakpoint on this instruction: %w", err)
+		// Not %w: that would be errors.ErrUnsupported, as of a missing feature.
+		return fmt.Errorf("the kernel refuses a breakpoint on this instruction: %v", err)
 	}
 	if !errors.Is(err, unix.EINVAL) {
 		return nil
@@ -716,9 +718,10 @@ func (s *Selection) refusal(find func(*Selection) (map[int]error, error)) error 
 	return e
 }
 
-// WithoutRefused returns the selection without the sites that the kernel has
-// refused, which are among its Skipped. err is what attaching the selection has
-// returned. ok is false if no site was to blame, or none is left.
+// WithoutRefused takes the error of attaching s, and returns a selection
+// without the sites that the kernel refused. They are in the Skipped of the
+// result, not of s. ok is false if err is not about sites, or none is left. The
+// result is valid until s is closed.
 //
 // The kernel refuses a site that another tracer has attached without its
 // semaphore, for example. [Manager.Attach] leaves such sites out, unless its

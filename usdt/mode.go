@@ -19,12 +19,9 @@ import (
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
-// Mode is a way to attach programs. It also decides how a program knows at
-// which site it was called.
-//
-// The mode is chosen before programs are loaded, because the kernel wants a
-// program for a uprobe_multi link to be loaded with another attach type than
-// one for a perf event.
+// Mode is the kernel's mechanism by which programs are attached: a uprobe_multi
+// link or perf events, with or without BPF cookies. Choose it before programs
+// are loaded: the two mechanisms need different attach types.
 type Mode uint8
 
 const (

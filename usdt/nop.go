@@ -126,9 +126,8 @@ var replacedNops = sync.OnceValue(func() unix.Errno {
 	return errno
 })
 
-// skipInX86Nop is skipInNop for the one-byte nop, with any number of
-// operand-size prefixes, and the long nop (0f 1f) of any length. mode is the
-// width of the machine.
+// skipInX86Nop is skipInNop for x86: for 90 with any number of 66 prefixes, and
+// 0f 1f of any length. mode is 32 or 64.
 func skipInX86Nop(code []byte, mode int, kernel unix.Errno) (uint64, error) {
 	if len(code) > 0 && code[0] == 0x90 { // as nearly all
 		if kernel == replacesNop10 && bytes.HasPrefix(code, nopThenNop10) {

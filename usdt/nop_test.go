@@ -6,10 +6,18 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/sys"
 )
 
 func TestIsNop(t *testing.T) {
@@ -103,5 +111,42 @@ func TestSkipFindsWhereABreakpointIsSafe(t *testing.T) {
 				qt.Assert(t, qt.IsNil(err))
 			}
 		})
+	}
+}
+
+// What a machine is to be added to, beside argspec.
+func TestEveryMachineOfArgspecIsKnownEverywhere(t *testing.T) {
+	count := 0
+	for m := range elf.Machine(512) {
+		err := argspec.Parse(m, "1")[0].Err
+		if err != nil && strings.Contains(err.Error(), "machine not supported") {
+			continue
+		}
+		count++
+		comment := qt.Commentf("%s", m)
+		qt.Check(t, qt.Not(qt.Equals(elffile.MachineName(m, elf.ELFCLASS64, binary.LittleEndian),
+			m.String())), comment) // its relocations are checked by that
+		if m == elf.EM_386 || m == elf.EM_ARM {
+			continue // no kernel of theirs is attached on
+		}
+		kernels := slices.Collect(maps.Values(sys.Machines))
+		qt.Check(t, qt.SliceContains(kernels, m), comment)
+		qt.Check(t, qt.IsTrue(m == elf.EM_X86_64 || nops[m] != nil), comment)
+		variable := argspec.Global(machineFile(m), 0, "variable")
+		at, err := variable.Encode(m)
+		qt.Check(t, qt.IsNil(err), comment)
+		want := map[elf.Machine]int16{elf.EM_X86_64: 16, elf.EM_AARCH64: 32, elf.EM_S390: 2,
+			elf.EM_RISCV: 0, elf.EM_PPC64: 32, elf.EM_LOONGARCH: 33}
+		qt.Check(t, qt.Equals(at.Register, 8*want[m]), comment)
+	}
+	qt.Assert(t, qt.Equals(count, 8))
+}
+
+// A refused instruction is not a feature that the kernel lacks.
+func TestARefusedInstructionIsNotUnsupported(t *testing.T) {
+	for _, errno := range []error{unix.EOPNOTSUPP, errNotSupported, ebpf.ErrNotSupported} {
+		err := whyRefused(&Site{}, errno)
+		qt.Check(t, qt.ErrorMatches(err, "the kernel refuses a breakpoint .*"))
+		qt.Check(t, qt.IsFalse(errors.Is(err, errors.ErrUnsupported)))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/gousdt/gousdt/argspec"
@@ -158,7 +159,7 @@ func (s *Selection) check() error {
 	checkCode(s.opened.elf, s.sites, refuse)
 	if s.pid == 0 && !s.watched {
 		for i := range s.sites {
-			if s.sites[i].SemaphoreMiscounted && !refused[i] {
+			if s.sites[i].isMiscounted() && !refused[i] {
 				refuse(i, errMiscounted)
 			}
 		}
@@ -282,8 +283,8 @@ func (s *Selection) ForPID(pid int, name string) *Selection {
 	return &other
 }
 
-// copyStrings gives a site strings that share memory with no other site, or
-// those of the last site if they are equal.
+// copyStrings replaces the strings of a site by copies, which do not keep the
+// memory alive that elfnote shares among sites, or by equal ones of the last.
 func copyStrings(site *elfnote.Site, before []Site) {
 	if n := len(before); n > 0 {
 		last := &before[n-1]
@@ -361,6 +362,12 @@ type Site struct {
 	// fetched is among them, and its Err says why. The slice is shared with
 	// other sites and must not be changed.
 	Args []argspec.Arg
+}
+
+// isMiscounted reports whether this kernel counts the semaphore in the wrong
+// segment until a process has started.
+func (s *Site) isMiscounted() bool {
+	return s.SemaphoreMiscounted-1 < uint64(os.Getpagesize())
 }
 
 // uprobeOffset is the file offset of Instruction.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/sys"
@@ -54,16 +55,17 @@ type Target struct {
 	Selection *Selection
 
 	// PID restricts the attachment to one process with all its threads. It is a
-	// PID of the caller's PID namespace. 0 means every process that maps the
-	// file, now or later. Finding the file through a process of another user
-	// needs CAP_SYS_PTRACE.
+	// PID of the caller's PID namespace; a thread's is an error. 0 means every
+	// process that maps the file, now or later. Finding the file through a
+	// process of another user needs CAP_SYS_PTRACE.
 	PID int
 
 	// Symbols, if set, returns what has the symbols that arguments name: the
 	// file with more than its own, as DebugSymbols of package stack adds those
-	// of the separate debug file. Without it no other file is read. Package
-	// trace reads DWARF from what its method DebugFile() (*os.File, error)
-	// opens, if it has one.
+	// of the separate debug file. Without it no other file is read. [Select]
+	// calls it once. With a nil result every argument is Unavailable. If the
+	// result also has a method DebugFile() (*os.File, error), package trace
+	// reads DWARF from the file that it returns.
 	Symbols func(*elfnote.File) argspec.File
 
 	// MaxSites is the most sites that may match: more are an error. A perf
@@ -84,7 +86,9 @@ type Target struct {
 	//
 	// A lease takes a descriptor, and CAP_LEASE unless the caller owns the
 	// file. There is none on network file systems, nor while another process
-	// has the file open for writing.
+	// has the file open for writing. While anything is attached, this process
+	// has one thread more, a signalfd and an inotify instance, with NoLease
+	// too. The kernel signals that thread alone, by real-time signal 62.
 	NoLease bool
 }
 
@@ -102,25 +106,20 @@ type keptFile interface {
 	Verify() error
 	// Written is called, on a goroutine of its own, once everything is detached
 	// from the file because it is written to.
-	Written()
+	Written(elffile.Internal)
 }
 
 func (t *Target) check() error {
-	given := 0
-	for _, is := range []bool{t.Path != "", t.ELF != nil, t.Selection != nil} {
-		if is {
-			given++
-		}
-	}
+	given := slices.DeleteFunc([]bool{t.Path != "", t.ELF != nil, t.Selection != nil},
+		func(is bool) bool { return !is })
 	switch {
-	case given == 1:
+	case len(given) == 1:
 		return nil
-	case given == 0 && t.PID != 0:
+	case len(given) == 0 && t.PID != 0:
 		return errors.New("the target has a PID but no file: set its Path (a bare name such as " +
 			"libc.so.6 is looked up among the files that the process has mapped)")
-	default:
-		return fmt.Errorf("a target needs exactly one of Path, ELF and Selection, not %d of them", given)
 	}
+	return fmt.Errorf("a target needs exactly one of Path, ELF and Selection, not %d of them", len(given))
 }
 
 // opened is a target's file, ready to be read and to be named to the kernel.
@@ -244,7 +243,7 @@ func (o *opened) guard(t *Target) (isNew bool, err error) {
 	switch {
 	case o.kept != nil:
 		_, closeFile = o.kept.Hold()
-		onWrite = o.kept.Written
+		onWrite = func() { o.kept.Written(elffile.Internal{}) }
 	case t.ELF != nil:
 		fd, err = unix.Open(o.path(), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 		if err == nil {
@@ -286,10 +285,12 @@ func (o *opened) openPath(t Target) error {
 	case t.PID != 0 && filepath.IsAbs(t.Path) && !strings.HasPrefix(filepath.Clean(t.Path), "/proc/"):
 		file, err = procfs.OpenIn("", t.PID, t.Path)
 	}
-	if t.PID != 0 && (errors.Is(err, procfs.ErrGone) || errors.Is(err, procfs.ErrAccess)) {
-		return explainProcess(t.PID, err)
-	}
-	switch {
+	switch isAccess := t.PID != 0 && errors.Is(err, procfs.ErrAccess); {
+	case t.PID != 0 && errors.Is(err, procfs.ErrGone),
+		isAccess && errors.Is(sys.CheckTracee(t.PID), procfs.ErrGone): // nobody may read one that ends
+		return sys.Gone(t.PID)
+	case isAccess:
+		return &attaching.PermissionError{Op: "reading a process", Err: err}
 	case err != nil:
 	case file == nil:
 		o.elf, err = elfnote.Open(name)

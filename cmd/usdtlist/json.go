@@ -127,8 +127,8 @@ func (p *jsonPrinter) probe(l *listing, probe *defs.FileProbe) {
 			j.Fields("location", site.Location, "offset", orNull(site.Offset, attachable(l.elf)),
 				"base", site.Base, "semaphore", orNull(site.Semaphore, site.Semaphore != 0),
 				"semaphore_offset", orNull(site.SemaphoreOffset, site.SemaphoreOffset != 0))
-			if site.SemaphoreMiscounted {
-				j.Fields("semaphore_miscounted", true)
+			if site.SemaphoreMiscounted != 0 {
+				j.Fields("semaphore_miscounted", site.SemaphoreMiscounted)
 			}
 			j.Fields("arguments", elffile.Shorten(site.Arguments, maxText))
 			j.Array("decoded", func() {

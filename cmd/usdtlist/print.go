@@ -182,9 +182,9 @@ func (l *lister) site(list *listing, number int, p *defs.FileProbe) {
 	if list.elf.HasWritableCode(site) {
 		l.out.WriteString(", in a writable segment (RWX)")
 	}
-	if site.SemaphoreMiscounted {
-		l.out.WriteString(", which the kernel counts in the wrong segment until a process has started " +
-			"(lld, mold)")
+	if size := site.SemaphoreMiscounted; size != 0 {
+		fmt.Fprintf(l.out, ", which a kernel with pages of %d KiB or more counts in the wrong segment "+
+			"until a process has started (lld, mold)", size>>10)
 	}
 	fmt.Fprintf(l.out, "\n  Arguments: %s\n", shown(cmp.Or(site.Arguments, "none"), maxText))
 	if names := list.shared[site.Location]; len(names) > 0 {

@@ -23,8 +23,8 @@ import (
 )
 
 // An Event is a program attached to many places of a file, for kernels without
-// uprobe_multi links. These take a tenth of a second to close each perf event,
-// one after the other. A perf event has one place in a file, unless it is one
+// uprobe_multi links. Such kernels close perf events one after the other, in a
+// tenth of a second each. A perf event has one place in a file, unless it is
 // for an event that was defined in tracefs: that has any number of places
 // (Linux 5.4, kernel commit 60d53e2c3b75).
 //

@@ -70,8 +70,8 @@ func (f *File) buildIDIn(notes Section) (string, error) {
 // each padded to the alignment of the section.
 const NoteHeaderSize = 12
 
-// NoteAlign returns the alignment of the parts of notes in bytes, by that of
-// the section or segment: 8 if that is 8, else 4, also in ELF64.
+// NoteAlign returns to how many bytes the parts of a note are padded: 8 if
+// align, that of the section or segment, is 8, else 4, in ELF64 too.
 func NoteAlign(align uint64) uint64 {
 	if align == 8 {
 		return 8

@@ -139,6 +139,10 @@ func (f *File) Close() (err error) {
 // Reader returns what the file is read from.
 func (f *File) Reader() io.ReaderAt { return f.reader }
 
+// Internal is the parameter of methods by which the readers of this module are
+// recognised: no caller's has one.
+type Internal struct{}
+
 // OSFile returns the open file that a File, or one of package elfnote, is read
 // from, or nil if it is read from something else.
 func OSFile(f interface{ Reader() io.ReaderAt }) *os.File {

@@ -188,3 +188,10 @@ func TestSegment(t *testing.T) {
 		}
 	})
 }
+
+func TestEveryMachineWithANameHasRelocations(t *testing.T) {
+	for machine := range machineNames {
+		qt.Check(t, qt.Not(qt.Equals(addressRelocations[machine], [2]uint32{})),
+			qt.Commentf("%s", machine))
+	}
+}

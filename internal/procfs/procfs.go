@@ -77,9 +77,9 @@ func HasOwnPIDs(root string) bool {
 	return err == nil && (pids == nil || slices.Equal(pids, []string{strconv.Itoa(os.Getpid())}))
 }
 
-// NamespacePIDs returns the PIDs of a process, named as its directory, in all
-// namespaces from that of the file system to its own. It goes by the line NSpid
-// of status (Linux 4.1, see proc(5)). A kernel without PID namespaces has none.
+// NamespacePIDs returns the PIDs that a process has in the PID namespace of the
+// file system and in each one below it, down to its own: the line NSpid of
+// status (Linux 4.1, proc(5)). A kernel without PID namespaces has none.
 func NamespacePIDs(root, process string) ([]string, error) {
 	status, err := os.ReadFile(root + "/" + process + "/status")
 	for line := range strings.Lines(string(status)) {

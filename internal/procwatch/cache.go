@@ -568,7 +568,7 @@ func (c *cache) read(reader io.ReaderAt, room int) (elf *elfnote.File, n notes, 
 			continue
 		}
 		maphash.WriteComparable(&hash, site)
-		n.miscounted = n.miscounted || site.SemaphoreMiscounted &&
+		n.miscounted = n.miscounted || site.SemaphoreMiscounted-1 < uint64(os.Getpagesize()) &&
 			elfnote.MatchAny(c.patterns, site.Provider, site.Name)
 		n.bytes += int(unsafe.Sizeof(site)) + len(site.Provider) + len(site.Name) +
 			len(site.Arguments)

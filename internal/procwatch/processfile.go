@@ -13,6 +13,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -66,11 +67,14 @@ func (k Kept) Hold() (file *elfnote.File, release func()) {
 
 // Written is called once everything is detached from the file because it is
 // written to.
-func (k Kept) Written() {
+func (k Kept) Written(elffile.Internal) {
 	if k.written != nil {
 		k.written()
 	}
 }
+
+// Opened returns the file for elfnote.NewFile.
+func (k Kept) Opened(elffile.Internal) *elfnote.File { return k.ELF() }
 
 // ReadAt reads the file.
 func (k Kept) ReadAt(p []byte, off int64) (int, error) {

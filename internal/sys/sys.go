@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package sys has what several packages need of the system: the errors for
-// things that are closed, processes that are gone, and features that the kernel
-// lacks; the machine of the kernel, the limit on descriptors, and the PID
-// namespace.
+// Package sys has what several packages need of the system.
 package sys
 
 import (
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -60,6 +58,12 @@ func CloseTogether[C io.Closer](closers []C) error {
 	wait.Wait()
 	return errors.Join(errs...)
 }
+
+// Machines has those of 64-bit kernels, by GOARCH and by what uname says.
+var Machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "x86_64": elf.EM_X86_64,
+	"arm64": elf.EM_AARCH64, "aarch64": elf.EM_AARCH64, "armv8l": elf.EM_AARCH64,
+	"s390x": elf.EM_S390, "ppc64": elf.EM_PPC64, "ppc64le": elf.EM_PPC64,
+	"riscv64": elf.EM_RISCV, "loong64": elf.EM_LOONGARCH}
 
 // InitialPIDNamespace is the inode of the initial PID namespace
 // (PROC_PID_INIT_INO in include/linux/proc_ns.h). In another one, such as that

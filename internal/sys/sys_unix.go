@@ -67,19 +67,12 @@ func MaxDescriptors() int {
 	return int(min(uint64(limit.Cur), math.MaxInt32))
 }
 
-// machines has those of 64-bit kernels by GOARCH, and by what uname says to
-// 32-bit programs.
-var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "x86_64": elf.EM_X86_64,
-	"arm64": elf.EM_AARCH64, "aarch64": elf.EM_AARCH64, "armv8l": elf.EM_AARCH64,
-	"s390x": elf.EM_S390, "ppc64": elf.EM_PPC64, "ppc64le": elf.EM_PPC64,
-	"riscv64": elf.EM_RISCV, "loong64": elf.EM_LOONGARCH}
-
 // KernelMachine returns the machine of the kernel, which lays out the
 // registers.
 func KernelMachine() (elf.Machine, error) {
 	// A 64-bit program needs a kernel of its own machine. What uname says
 	// depends on the personality of the process.
-	if machine, ok := machines[runtime.GOARCH]; ok {
+	if machine, ok := Machines[runtime.GOARCH]; ok {
 		return machine, nil
 	}
 
@@ -89,7 +82,7 @@ func KernelMachine() (elf.Machine, error) {
 		return elf.EM_NONE, fmt.Errorf("asking for the kernel's machine: %w", err)
 	}
 	uname := unix.ByteSliceToString(name.Machine[:])
-	if machine, ok := machines[uname]; ok {
+	if machine, ok := Machines[uname]; ok {
 		return machine, nil
 	}
 	return elf.EM_NONE, fmt.Errorf("attaching on a kernel for %q is not supported, only on 64-bit ones", uname)
