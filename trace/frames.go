@@ -3,11 +3,14 @@
 package trace
 
 import (
+	"bytes"
 	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"slices"
+	"strings"
 
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/unwind"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -107,10 +110,86 @@ func (f *filePairs) at(site *usdt.Site, latencies []*latency) (map[*bpfgen.Laten
 		if e := ends[&l.Latency]; e != nil && frame.merged&(1<<i) == 0 {
 			here := *e
 			here.Framed = frame.shared&(1<<i) != 0
+			if here.Activation.Depth > 0 {
+				here.Framed = true
+				here.Activation.Variable -= int64(site.Instruction)
+			}
 			own[&l.Latency] = here
 		}
 	}
 	return own, frame
+}
+
+// activationOf returns where the frames of an interpreter are, with the address
+// of the variable in the file, if the definition of a pair says so and the file
+// has it in that way.
+func (s *Session) activationOf(sel *usdt.Selection, pair *defs.Pair) (a bpfgen.Activation) {
+	header, open := sel.File().Header(), elffile.OSFile(sel.File())
+	if open == nil || header.Class != elf.ELFCLASS64 || header.ByteOrder != binary.LittleEndian {
+		return a
+	}
+	provider, name, _ := strings.Cut(pair.String(), ":")
+	function, members, caller := s.opts.known().Frame(provider, name, func(symbol string) bool {
+		_, err := sel.Symbols().Symbol(symbol)
+		return err == nil
+	})
+	if function == "" {
+		return a
+	}
+	symbol, err := sel.Symbols().Symbol(function)
+	if err != nil {
+		return a
+	}
+	file, err := elffile.New(open)
+	if err != nil {
+		return a
+	}
+	code := make([]byte, 20)
+	if s := file.Segment(symbol.Value, uint64(len(code)), elf.PF_X); s != nil {
+		code, err = file.ReadRange(s.Offset+symbol.Value-s.Address, uint64(len(code)))
+	}
+	if err != nil {
+		return a
+	}
+	variable, member, ok := returnedPointer(header.Machine, symbol.Value, code)
+	if !ok {
+		return a
+	}
+	a = bpfgen.Activation{Variable: int64(variable), Caller: caller}
+	if members = slices.Concat(member, members); len(members) <= len(a.Members) {
+		a.Depth = copy(a.Members[:], members)
+	}
+	return a
+}
+
+// returnedPointer returns the address of the variable that a function returns,
+// which does nothing else, or that of a pointer to a structure whose member it
+// returns, as of a variable of a library, with the offset of the member.
+func returnedPointer(machine elf.Machine, at uint64, code []byte) (variable uint64, member []int32, ok bool) {
+	if variable = returned(machine, at, code); variable != 0 {
+		return variable, nil, true
+	}
+	order := binary.LittleEndian
+	switch machine {
+	case elf.EM_X86_64:
+		endbr := []byte{0xf3, 0x0f, 0x1e, 0xfa}
+		rest := bytes.TrimPrefix(code, endbr)
+		at += uint64(len(code) - len(rest))
+		// MOV disp32(RIP), RAX; MOV disp32(RAX), RAX; RET
+		if bytes.HasPrefix(rest, []byte{0x48, 0x8b, 0x05}) &&
+			bytes.HasPrefix(rest[7:], []byte{0x48, 0x8b, 0x80}) && rest[14] == 0xc3 {
+			variable = at + 7 + uint64(int64(int32(order.Uint32(rest[3:]))))
+			return variable, []int32{int32(order.Uint32(rest[10:]))}, true
+		}
+	case elf.EM_AARCH64:
+		// ADRP X0; LDR X0, [X0, #n]; LDR X0, [X0, #m]; RET
+		if load := order.Uint32(code[8:]); load&0xffc003ff == 0xf9400000 {
+			without := slices.Concat(code[:8], code[12:])
+			variable = returned(machine, at, without)
+			return variable, []int32{int32(load >> 10 & 0xfff * 8)}, variable != 0
+		}
+	}
+	return 0, nil, false
 }
 
 // functions finds the functions of a file by its tables for exceptions.

@@ -94,7 +94,7 @@ func (s *Session) generate(
 		}
 		k := key{argumentsOf: argumentsAt(&found), cookie: site.Cookie, frame: pairs.frames[frameOf(&found)]}
 		if len(w.globals) > 0 || len(s.captures.globals(found.Provider, found.Name)) > 0 ||
-			pairs.of(found.Provider, found.Name).call != nil {
+			pairs.of(found.Provider, found.Name).call != nil || pairs.activations > 0 {
 			k.instruction = found.Instruction
 		}
 		if first := known[k]; first != nil {

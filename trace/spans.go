@@ -33,16 +33,20 @@ import (
 // start and end are in different functions, or the file has no such tables, an
 // end belongs to the last start of the pair in the thread that has no end yet.
 //
-// So calls can be nested, up to 64 of a pair, or 128 if "self" or "calls(...)"
-// is wanted; if there are more, the outermost are forgotten. [Losses] counts
-// the starts and ends that are not measured. Each different Latency of a
-// session takes 16 MB of kernel memory, and 230 kB for each processor.
+// Starts and ends of python:function belong together by the frames of the
+// interpreter, up to Python 3.11, because its greenlets share a stack.
+//
+// So calls can be nested, up to 64 of a pair, 128 if "self" or "calls(...)" is
+// wanted, or 512 of python:function; if there are more, the outermost are
+// forgotten. [Losses] counts the starts and ends that are not measured. Each
+// different Latency of a session takes 16 MB of kernel memory, and 230 kB for
+// each processor; of python:function 28 or 44 MB.
 //
 // There is room for the calls of 8,192 threads (2,048 if "self" or "calls(...)"
-// is wanted), or of other values of By, in all processes together. If there are
-// more, those that have been idle for longest are forgotten, and the ends of
-// their calls are counted in Losses.Unmatched. So an untrusted process can hide
-// the calls of others, but it makes no time wrong.
+// is wanted, or of python:function), or of other values of By, in all processes
+// together. If there are more, those that have been idle for longest are
+// forgotten, and the ends of their calls are counted in Losses.Unmatched. So an
+// untrusted process can hide the calls of others, but it makes no time wrong.
 type Latency struct {
 	// Pair selects the pairs of probes, each of which is measured on its own.
 	// It is one of
@@ -97,7 +101,8 @@ const (
 	maxCallers = 8192
 
 	// maxNested is the same for calls whose own times or paths are wanted,
-	// 5.5 kB each, and maxPaths the number of different paths.
+	// 5.5 kB each, or may be those of greenlets, up to 21 kB each. maxPaths is
+	// the number of different paths.
 	maxNested = 2048
 	maxPaths  = 1 << 15
 
@@ -157,6 +162,9 @@ func (s *definition) latency(l *Latency) (*latency, error) {
 	p := &latency{pair: pair, of: *l}
 	names := s.opts.names(nil, pair)
 	p.Fails = strings.Contains(l.Pair, "|") // or a name does
+	provider, name, _ := strings.Cut(pair.String(), ":")
+	function, _, _ := s.opts.known().Frame(provider, name, func(string) bool { return true })
+	p.Deep = function != ""
 	if call, ok := s.opts.known().Call(pair); ok {
 		if err := p.setCall(&call, names); err != nil {
 			return nil, optionError("Pair", err)
@@ -456,7 +464,7 @@ func (s *Session) createLatencies() {
 	for _, l := range s.latencies {
 		l.Birth = birth
 		size, callers := l.StackSize(), maxCallers
-		if l.Nested {
+		if l.Nested || l.Deep {
 			callers = maxNested
 		}
 		// The oldest make room for new ones: threads and objects end without a
@@ -493,6 +501,8 @@ type filePairs struct {
 
 	frames   map[frameKey]siteFrame // of sites of pairs
 	unframed int                    // how many of these sites the file has no tables for
+
+	activations int // 0 if no pair has frames of an interpreter
 
 	merged      []*usdt.SiteError // at which a pair has both ends
 	mergedCount int
@@ -593,13 +603,17 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 				both.match, both.start, both.done = "", 0, 0
 			}
 			s.openCalls.compare(number, both)
+			activation := s.activationOf(sel, &pair)
+			found.activations += activation.Depth
 			p, e := part(nameOf(&start))
+			e.Activation = activation
 			e.Alone, e.StartBy, e.Compared, e.Width = alone, match, both.start, both.width
 			if p.other, e.Start = true, number; len(pair.Failed) > 0 {
 				p.done = &done
 			}
 			p, e = part(nameOf(&done))
 			p.other, e.Done, e.Alone, e.DoneBy = true, number, alone, match
+			e.Activation = activation
 			e.Compared, e.Width = both.done, both.width
 			for i := range pair.Failed {
 				p, e = part(nameOf(&pair.Failed[i]))

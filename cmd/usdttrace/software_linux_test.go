@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -449,4 +450,94 @@ func TestTypesOfExceptionsHaveNames(t *testing.T) {
 		"-p", pid)
 	p.Do("throw")
 	qt.Check(t, qt.StringContains(r.interrupt().stdout, "\nstd::runtime_error "))
+}
+
+const greenletScript = `
+import greenlet, heapq, sys, time
+hub, ready, n = greenlet.getcurrent(), [], 0
+said = {}
+def later(g, at):
+    global n
+    n += 1
+    heapq.heappush(ready, (at, n, g))
+def pause(s):
+    later(greenlet.getcurrent(), time.perf_counter() + s)
+    hub.switch()
+def timed(f, *args):
+    before = time.perf_counter()
+    inner = f(*args)
+    count, least, most = said.get(f.__name__, (0, 0, 0))
+    said[f.__name__] = count + 1, least + inner, most + time.perf_counter() - before
+def crunch():
+    began = time.perf_counter()
+    return time.perf_counter() - began
+def wait(s):
+    began = time.perf_counter()
+    pause(s)
+    return time.perf_counter() - began
+def report(i):
+    began = time.perf_counter()
+    timed(crunch)
+    timed(wait, .001 * (i % 3))
+    timed(crunch)
+    return time.perf_counter() - began
+def handle(i):
+    began = time.perf_counter()
+    timed(wait, .002 * (i % 7))
+    timed(report, i)
+    return time.perf_counter() - began
+def work(i):
+    for k in range(5): timed(handle, i + k)
+for i in range(30):
+    later(greenlet.greenlet(lambda i=i: work(i)), 0)
+while ready:
+    at, _, g = heapq.heappop(ready)
+    time.sleep(max(0, at - time.perf_counter()))
+    g.switch()
+for name, (count, least, most) in said.items():
+    print("said", name, count, int(least * 1e9), int(most * 1e9), file=sys.stderr)
+`
+
+// Greenlets have one stack in turn. The program says how long each function
+// ran, as seen from inside and from outside.
+func TestGreenletsOfPython(t *testing.T) {
+	testprog.RequireBPF(t)
+	python := testprog.StartPython(t)
+	python.Stop()
+	program, err := filepath.EvalSymlinks(python.File)
+	qt.Assert(t, qt.IsNil(err))
+	if exec.Command(program, "-c", "import greenlet").Run() != nil {
+		testneeds.Missing(t, "greenlets of %s (Debian: python3-greenlet)", program)
+	}
+	script := filepath.Join(t.TempDir(), "greenlets.py")
+	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte(greenletScript), 0o644)))
+	r := start(t, "--json", "--latency", "python:function", "--self", "--sum", "duration",
+		"--by", "calls(function),function", "--where", fmt.Sprintf("filename == %q", script), "--", program,
+		script).wait()
+	calls, took := make(map[string]uint64), make(map[string]int64)
+	for _, row := range r.objects("row") {
+		if function := fmt.Sprint(row.Keys["function"]); row.Aggregation != kindSelf {
+			sum, err := row.Sum.Int64()
+			qt.Assert(t, qt.IsNil(err))
+			took[function] += sum
+			calls[fmt.Sprint(row.Keys["calls(function)"])] += uint64(row.Count)
+		}
+	}
+	const handle = "<lambda>;work;timed;handle"
+	for path, want := range map[string]uint64{handle: 150, handle + ";timed;wait": 150,
+		handle + ";timed;report": 150, handle + ";timed;report;timed;wait": 150,
+		handle + ";timed;report;timed;crunch": 300, "<lambda>;work": 30} {
+		qt.Check(t, qt.Equals(calls[path], want), qt.Commentf("%s\n%v\n%s", path, calls, r.stderr))
+	}
+	said := 0
+	for line := range strings.Lines(r.stderr) {
+		var name string
+		var count, least, most int64
+		if n, _ := fmt.Sscanf(line, "said %s %d %d %d", &name, &count, &least, &most); n == 4 {
+			said++
+			qt.Check(t, qt.IsTrue(took[name] >= least && took[name] <= most),
+				qt.Commentf("%s: %d is not from %d to %d", name, took[name], least, most))
+		}
+	}
+	qt.Check(t, qt.Equals(said, 4))
 }

@@ -110,9 +110,9 @@ func (s *summary) tooDeep() string {
 	if s.watched && s.losses.Starts == 0 {
 		calls = fmt.Sprintf("%d of these calls were", s.losses.Unmatched)
 	}
-	kept, more := 64, " (--self keeps 128 starts)"
+	kept, more := 64, " (--self keeps 128 starts, python:function 512)"
 	if s.self {
-		kept, more = 128, ""
+		kept, more = 128, " (python:function keeps 512 starts)"
 	}
 	return fmt.Sprintf("%s around more than %d others in their thread: the starts of the outer ones are not "+
 		"kept then, and these calls are in no row%s", calls, kept, more)
@@ -345,7 +345,7 @@ func (s *summary) text() string {
 			"in the kernel: they may have a row (--max-keys)"},
 		{s.losses.Unreadable, s.unread + null + ", or " + notInMemory},
 		{s.losses.SelfUnknown, notAggregated + "the own time is not known where a call inside was left without " +
-			"its end, or where a thread has several stacks, as for coroutines or fibers"},
+			"its end, or where a thread has several stacks, as for coroutines, fibers or greenlets"},
 		{s.unreadable, "with an <unreadable> argument: " + notInMemory},
 		{s.losses.Starts, "not measured: there was no room for more starts"},
 		{s.losses.Left, "not measured: " + left},

@@ -39,6 +39,7 @@ type pragma struct {
 	text    string          // for a helper, the symbol
 	probe   elfnote.Pattern // the helper
 	offset  int64           // that of a layout's member behind a variable
+	offsets []int32         // those of a frame, and of its caller
 }
 
 // missingBuild is the kind of a pragma that says which builds have the probes
@@ -344,6 +345,24 @@ func (d *Definitions) Layout(member string, has func(text string) bool) (offset 
 		}
 	}
 	return 0, false
+}
+
+// Frame returns how the frame of an interpreter's function is found at the
+// probes of a pair, where has reports whether the program has a symbol: the
+// function that returns a pointer, the members from there to the frame, and
+// the frame's pointer to that of its caller. The function is "" if it is not
+// known.
+func (d *Definitions) Frame(
+	provider, pair string, has func(symbol string) bool,
+) (function string, members []int32, caller int32) {
+	for _, from := range d.all() {
+		for _, f := range slices.Backward(from.pragmas["frame"]) {
+			if last := len(f.offsets) - 1; f.pattern.Match(provider, pair) && (f.text == "" || has(f.text)) {
+				return f.name, f.offsets[:last], f.offsets[last]
+			}
+		}
+	}
+	return "", nil, 0
 }
 
 // Own returns the path of a member, in the structures that a variable points

@@ -17,6 +17,10 @@ provider python {
 #pragma gousdt helper python:function__entry python:line with PyFrame_GetLasti
 #pragma gousdt fires python:function__entry in Python 3.11 only while python:line is attached too (usdttrace does that), or the program has a profile function (sys.setprofile)
 
+/* PyThreadState.frame and f_back; from 3.11 on cframe, current_frame and previous. */
+#pragma gousdt frame python:function _PyThreadState_UncheckedGet 24,24
+#pragma gousdt frame python:function _PyThreadState_UncheckedGet 56,8,48 with PyFrame_GetLasti
+
 #pragma gousdt fires python:*exception* never: exceptions have no probe, and a function that is left by one fires function__return
 #pragma gousdt fires python:*raise* never: exceptions have no probe, and a function that is left by one fires function__return
 #pragma gousdt fires python:* missing: CPython contains probes if it was configured with --with-dtrace, as Debian's, Ubuntu's and Fedora's is, and not that of python.org, pyenv and uv

@@ -63,6 +63,7 @@ type Latency struct {
 	// hash map, from a path to PathSize bytes.
 	Nested bool
 	Path   *expr.Term
+	Deep   bool // there may be an Activation
 	Paths  int
 }
 
@@ -83,6 +84,8 @@ func (m *Match) ByThread() bool {
 // StartBy and DoneBy match the calls of these pairs, if not as those of the
 // Latency.
 //
+// Activation, if it has a Depth, takes the place of Site.Frame.
+//
 // Alone says that ends and starts of calls that overlap do not tell which
 // belong together, and Over that no call goes on where Failed is passed.
 //
@@ -99,6 +102,7 @@ type Ends struct {
 	Start, Done, Failed uint32
 	StartBy, DoneBy     *Match
 	Framed              bool
+	Activation          Activation
 	Alone, Over         bool
 	Compared, Width     int
 	Index               uint16
@@ -115,6 +119,25 @@ type Frame struct {
 	Register uint8
 	Offset   int32
 }
+
+// Activation says where an interpreter has the frame of the function that it
+// runs, which is not on the stack of C: each invocation has an address of its
+// own, whatever else the thread runs meanwhile, as greenlets of Python do.
+// Addresses do not tell which function called another.
+//
+// Variable is the address of a variable, relative to the instruction of the
+// site. It points to a structure whose member at the first of Members points to
+// a further one, and so on Depth times: the last one is the frame. That has the
+// frame of the caller at Caller.
+type Activation struct {
+	Variable int64
+	Members  [MaxActivation]int32
+	Depth    int
+	Caller   int32
+}
+
+// MaxActivation is the greatest Depth.
+const MaxActivation = 4
 
 func (s *Site) startBy(l *Latency) *Match { return cmp.Or(s.Pairs[l].StartBy, &l.Match) }
 func (s *Site) doneBy(l *Latency) *Match  { return cmp.Or(s.Pairs[l].DoneBy, &l.Match) }
@@ -149,6 +172,7 @@ type call struct {
 	slot     int // scratch
 	own      int // nanoseconds, or -1 if that is not known; of a Latency that is Nested
 	path     int
+	caller   int // see Activation
 }
 
 // placeOf returns the places of a call's facts on the stack, which all calls
@@ -157,13 +181,14 @@ func (b *builder) placeOf(l *Latency, m *Match) *call {
 	if b.callPlace == 0 {
 		size := 64
 		if slices.ContainsFunc(b.plan.Latencies, func(l *Latency) bool { return l.Nested }) {
-			size += 16
+			size += 24
 		}
 		b.callPlace = b.Alloc(size)
 	}
 	at := b.callPlace // with a word below the key
 	return &call{Latency: l, Match: m, began: at, duration: at + 8, word: at + 16, slot: at + 24,
-		key: at + 40, own: at + 64, path: at + 72}
+		key: at + 40, own: at + 64, path: at + 72,
+		caller: at + 80}
 }
 
 func (b *builder) start(l *Latency, pair uint32) {
@@ -228,6 +253,9 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	b.LookUp(l.Starts, c.key, unmatched)
 	b.Emit(mov(r7, r0))
 	b.frame(c)
+	if b.activation(c) != nil {
+		b.JumpIfImm(asm.JEq, r9, 0, r1, unmatched) // it could not be read
+	}
 	b.Emit(loadN(r2, r7, callsCount, asm.Word))
 	empty := unmatched
 	if c.Nested {
@@ -361,6 +389,10 @@ const (
 	// the calls would be too much for it.
 	callsLeft = callsShared
 	callsSome = callsInside
+
+	// With an Activation, whether a call has ended that was not the innermost,
+	// 2 bytes.
+	callsTorn = callsIndex
 
 	// Of a call: when it began, its frame with what is known of the call in the
 	// lowest bits, and the start's conditions and site.
@@ -629,6 +661,9 @@ func (b *builder) push(c *call) {
 	if b.site.Pairs[c.Latency].Alone {
 		b.overlap(c)
 	}
+	if b.activation(c) != nil {
+		b.Rarely(asm.JGE, r2, uint64(c.depth()), r3, func() { b.freePlace(c) })
+	}
 	// Others may read or take it before it has its time: those of a call before
 	// must not be there.
 	b.callAt(c, r5)
@@ -662,6 +697,28 @@ func (b *builder) push(c *call) {
 	})
 }
 
+// freePlace has R1, the number of the call that is pushed on the full stack at
+// R7, be that of a place whose call has ended, if there is one: calls of
+// greenlets end in any order. Those whose places are passed over become the
+// innermost, which tells nothing with an Activation. It keeps R2, R7 and R9.
+func (b *builder) freePlace(c *call) {
+	next, free := b.Label(), b.Label()
+	b.Emit(loadN(r2, r7, callsTorn, asm.Half))
+	b.If(asm.JNE, r2, 0, r3, func() {
+		b.Emit(set(r2, int32(c.depth())))
+		b.Place(next)
+		b.callAt(c, r4)
+		b.isFrame(callOver, free)
+		b.Emit(asm.Add.Imm(r1, 1), asm.Sub.Imm(r2, 1))
+		b.JumpIfImm(asm.JGT, r2, 0, r3, next)
+		b.Emit(loadN(r1, r7, callsPushed, asm.Word))
+		b.Place(free)
+		// The verifier forgets which turn of the loop this is.
+		b.Emit(storeN(r7, callsFound, r1, asm.Word), loadN(r1, r7, callsFound, asm.Word))
+	})
+	b.Emit(loadN(r2, r7, callsCount, asm.Word))
+}
+
 // overlap marks the call that starts, and the innermost of R2 calls at R7, if
 // that goes on. It keeps R1, R2, R7 and R9.
 func (b *builder) overlap(c *call) {
@@ -684,10 +741,39 @@ func (b *builder) lastOf(c *call) {
 // framed reports whether start and end have the same frame.
 func (b *builder) framed(c *call) bool { return b.site.Pairs[c.Latency].Framed && c.ByThread() }
 
+// activation returns where the frame of the interpreter is, nil if there is
+// none.
+func (b *builder) activation(c *call) *Activation {
+	if a := b.site.Pairs[c.Latency].Activation; a.Depth > 0 && b.framed(c) {
+		return &a
+	}
+	return nil
+}
+
+// readActivation sets R9 to the frame of the interpreter, or to 0.
+func (b *builder) readActivation(a *Activation) {
+	at, unread, read := b.Temporary(8), b.Label(), b.Label()
+	b.siteNumber(r3, uint64(a.Variable))
+	b.Emit(load(r1, r6, 8*savedRegisters[b.kernel.Machine].PC), asm.Add.Reg(r3, r1))
+	for _, member := range a.Members[:a.Depth] {
+		b.CallOr(unread, asm.FnProbeReadUser, onStack(at), 8)
+		b.Emit(fromStack(r3, at), asm.Add.Imm(r3, member))
+	}
+	b.CallOr(unread, asm.FnProbeReadUser, onStack(at), 8)
+	b.Emit(fromStack(r9, at))
+	b.Place(read)
+	b.Aside(unread, read, func() { b.Emit(set(r9, 0)) })
+}
+
 // frame sets R9 to the frame at the site, without its lowest bits. It changes
 // R0 to R5.
 func (b *builder) frame(c *call) {
 	saved, f := savedRegisters[b.kernel.Machine], b.site.Frame
+	if a := b.activation(c); a != nil {
+		b.readActivation(a)
+		b.Emit(asm.And.Imm(r9, -callBits-1))
+		return
+	}
 	if saved.General == nil || !c.ByThread() {
 		b.Emit(set(r9, 0))
 		return
@@ -737,7 +823,8 @@ func (b *builder) leave(c *call) {
 	}
 	b.JumpIfImm(asm.JNE, r3, 0, r0, over)
 	b.Place(checked)
-	if framed {
+	ordered := framed && b.activation(c) == nil
+	if ordered {
 		b.JumpIf(asm.JLT, r0, r9, look)
 	}
 	b.Place(looked)
@@ -759,7 +846,7 @@ func (b *builder) leave(c *call) {
 		}
 		innermost()
 	})
-	if !framed {
+	if !ordered {
 		return
 	}
 	b.Aside(look, looked, func() {
@@ -827,6 +914,9 @@ func (b *builder) pop(c *call, none, unmatched argcode.Label) {
 		b.JumpIf(asm.JEq, r3, r2, isInnermost)
 		b.Emit(fromStack(r0, c.duration))
 		b.tear(c)
+		if b.activation(c) != nil {
+			b.Emit(storeImm(r7, callsTorn, 1, asm.Half))
+		}
 		if !c.ByThread() {
 			b.notYounger(c, unmatched)
 		}
@@ -895,7 +985,9 @@ func (b *builder) searchCalls(c *call, framed bool, none, missing argcode.Label)
 		}
 		b.Emit(mov(r3, r0), asm.And.Imm(r3, callBits))
 		b.JumpIfImm(asm.JEq, r3, callForeign, r5, hit)
-		b.markLeft()
+		if b.activation(c) == nil {
+			b.markLeft()
+		}
 	} else {
 		b.Emit(asm.And.Imm(r3, callOver))
 		b.JumpIfImm(asm.JEq, r3, 0, r5, hit)

@@ -26,6 +26,10 @@ const (
 // Python or PHP call each other deeper than others. It is a power of two.
 const nestedDepth = 128
 
+// deepDepth is the same where a thread may run many greenlets, each with calls
+// of its own.
+const deepDepth = 512
+
 // After all else of a stack of calls follow the time when calls were last found
 // not to be inside each other, how many calls around the others were forgotten,
 // and for each place in the stack the time of the calls inside that have ended.
@@ -38,7 +42,10 @@ const (
 
 // depth is how many open calls are kept on a stack.
 func (l *Latency) depth() int {
-	if l.Nested {
+	switch {
+	case l.Deep:
+		return deepDepth
+	case l.Nested:
 		return nestedDepth
 	}
 	return MaxCalls
@@ -58,7 +65,7 @@ func (l *Latency) StackSize() int {
 	if l.Nested {
 		return l.paths() + 8*l.depth()
 	}
-	return CallsSize
+	return l.after(CallsSize)
 }
 
 // PathSize is the size of a value of Latency.Paths.
@@ -69,6 +76,14 @@ func (l *Latency) PathSize() int { return 8 + align8(l.Path.Max+2) }
 func (b *builder) nest(c *call) {
 	if !c.Nested || !c.ByThread() {
 		return
+	}
+	if a := b.activation(c); a != nil {
+		unread, read := b.Label(), b.Label()
+		b.AddressOf(r3, r9, int(a.Caller))
+		b.CallOr(unread, asm.FnProbeReadUser, onStack(c.caller), 8)
+		b.Place(read)
+		b.Emit(fromStack(r1, c.key+16))
+		b.Aside(unread, read, func() { b.SetField(r10, c.caller, callLeft, r1) }) // no frame
 	}
 	b.Emit(asm.LSh.Imm(r1, 3), asm.Add.Reg(r1, r7))
 	b.SetField(r1, c.after(nestedInner), 0, r2)
@@ -92,7 +107,8 @@ const (
 )
 
 // otherStack looks whether the call that is pushed on the stack at R7 is on
-// another stack of the thread than the call around it. R1 points nestedInner
+// another stack of the thread than the call around it, or is called by another
+// function of the interpreter. R1 points nestedInner
 // bytes before the time of the calls inside it. It keeps R7 and R9.
 func (b *builder) otherStack(c *call) {
 	other, mark := b.Label(), b.Label()
@@ -101,8 +117,14 @@ func (b *builder) otherStack(c *call) {
 		b.Emit(mov(r5, r1), loadN(r1, r7, callsPushed, asm.Word), asm.Sub.Imm(r1, 2))
 		b.callAt(c, r4)
 		b.numberAt(c, r1)
-		b.Emit(load(r0, r4, callFrame), asm.Sub.Reg(r0, r9), asm.Add.Imm(r0, farAway))
-		b.JumpIfImm(asm.JGT, r0, 2*farAway, r3, other)
+		b.Emit(load(r0, r4, callFrame))
+		if b.activation(c) != nil {
+			b.Emit(fromStack(r3, c.caller))
+			b.JumpIf(asm.JNE, r0, r3, other)
+		} else {
+			b.Emit(asm.Sub.Reg(r0, r9), asm.Add.Imm(r0, farAway))
+			b.JumpIfImm(asm.JGT, r0, 2*farAway, r3, other)
+		}
 		b.Emit(load(r0, r1, c.after(nestedInner)), asm.RSh.Imm(r0, 62))
 		b.If(asm.JNE, r0, 0, r3, func() {
 			b.Place(mark)
@@ -124,12 +146,27 @@ func (b *builder) namePath(c *call) {
 		loadN(r2, r7, callsCount, asm.Word), asm.Sub.Imm(r2, 1))
 	b.JumpIfImm(asm.JLT, r2, 1, r3, none)
 	b.JumpIfImm(asm.JGT, r2, uint64(c.depth()), r3, none) // never: see searchCalls
+	called := b.activation(c) != nil
+	if called {
+		b.Emit(fromStack(r5, c.caller))
+	}
 	b.Place(next)
 	b.callAt(c, r4)
-	b.Emit(load(r0, r4, callFrame), asm.And.Imm(r0, callOver))
-	b.JumpIfImm(asm.JEq, r0, 0, r3, found)
+	b.Emit(load(r0, r4, callFrame))
+	if called {
+		b.JumpIf(asm.JEq, r0, r5, found)
+	} else {
+		b.Emit(asm.And.Imm(r0, callOver))
+		b.JumpIfImm(asm.JEq, r0, 0, r3, found)
+	}
 	b.Emit(asm.Sub.Imm(r1, 1), asm.Sub.Imm(r2, 1))
 	b.JumpIfImm(asm.JGT, r2, 0, r3, next)
+	if called {
+		b.Emit(set(r0, PathNone))
+		b.JumpIfImm(asm.JEq, r5, 0, r3, around)
+		b.Emit(set(r0, PathUnknown))
+		b.Jump(around)
+	}
 	b.Place(none)
 	b.Emit(set(r0, PathNone), load(r1, r7, c.after(nestedForgotten)))
 	b.JumpIfImm(asm.JEq, r1, 0, r3, around)

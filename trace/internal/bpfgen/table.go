@@ -103,6 +103,9 @@ func (t *Table) Block(site *Site) (*Block, error) {
 			if ends.Framed {
 				pairs[i] = 2
 			}
+			if ends.Activation.Depth > 0 {
+				pairs[i] = 3
+			}
 		}
 	}
 	key := tableKey{site.Provider, site.Name, site.Cookie, len(site.Args), site.Frame, string(pairs),
