@@ -610,6 +610,25 @@ foreach (["leaf" => [10, 20], "mid" => [5, 15], "rec" => [25, 25], "thrower" => 
 	qt.Check(t, qt.DeepEquals(pathsFrom(own, "all"), []string{"all 5", "all;parts 25"}))
 }
 
+// A request that runs into its time limit has no ends of its functions.
+func TestFunctionsOfPHPEndWithTheirRequest(t *testing.T) {
+	testprog.RequireBPF(t)
+	php := program(t, "php", "php-cli")
+	script := filepath.Join(t.TempDir(), "limit.php")
+	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte(`<?php
+function limited() { set_time_limit(1); while (true); }
+function quick() {}
+quick();
+limited();
+`), 0o644)))
+	r := start(t, "--json", "--latency", "php:function", "--by", "function", php, "--", "/bin/sh", "-c",
+		"USE_ZEND_DTRACE=1 "+php+" -d display_errors=stderr "+script+"; true").wait()
+	summary := r.objects("summary")[0]
+	qt.Check(t, qt.Equals(fmt.Sprint(summary.Unmatched, summary.Left, summary.Replaced, summary.Unfinished),
+		"0 2 0 0"), qt.Commentf("%s", r.stderr))
+	qt.Check(t, qt.HasLen(r.objects("row"), 1), qt.Commentf("%s", r.stdout))
+}
+
 // A flame graph of calls has their names and own times.
 func TestFoldedCalls(t *testing.T) {
 	testprog.RequireBPF(t)

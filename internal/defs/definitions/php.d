@@ -15,6 +15,13 @@ provider php {
 	/* not the name itself: a zend_string, which has it */
 	probe exception__caught(void *class_string);
 	probe error(char *message, char *filename, int line);
+
+	/* a request that runs into its time limit ends without function__return */
+	call function(char *function, char *filename, int line, char *class, char *scope) {
+		each;
+		function__entry .. function__return;
+		over request__shutdown;
+	};
 };
 
 #pragma gousdt fires php:* missing: PHP contains probes if it was configured with --enable-dtrace, as Debian 12's is, and not Debian 13's
