@@ -5,6 +5,7 @@
 package trace
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"debug/elf"
@@ -148,7 +149,11 @@ type sessionBubble struct {
 	hit       [3]map[string]bounds
 	taken     [3]map[string]uint64
 	lostCalls [3]bounds // unmatched, replaced and left
+	exited    bounds    // calls inside which the thread has ended
 	reading   chan struct{}
+
+	thread   sync.Mutex // what the one thread does: it starts calls, executes and ends
+	execedAt uint64
 }
 
 // bounds are of what is counted for certain, and what may be.
@@ -161,8 +166,21 @@ type sentEvent struct {
 	at               time.Time
 }
 
+func (b *bounds) add(n uint64, isCertain bool) {
+	if b.most += n; isCertain {
+		b.certain += n
+	}
+}
+
 // bubbleOwner is what is known of an attachment.
-type bubbleOwner struct{ there, leaving bool }
+type bubbleOwner struct {
+	there, leaving bool
+	pair           uint64
+	open           uint64 // calls that go on
+}
+
+// countsAll reports whether all losses are counted now. The lock must be held.
+func (b *sessionBubble) countsAll(o *bubbleOwner) bool { return o.there && !o.leaving && !b.ending }
 
 // sessionLink is a link of that kernel.
 type sessionLink struct {
@@ -320,13 +338,13 @@ func (b *bubbleRing) Read(isRead func(uintptr) bool) error {
 // In whatever order a session attaches and detaches, and its aggregations,
 // events and losses are read, while hits come at any time and the kernel
 // answers late or refuses, each hit is in one snapshot, and in one event or
-// among those that are lost. Close leaves nothing attached, and no call of
-// Attach attaches later.
+// among those that are lost. A call that is left by an exec or exit is counted
+// once. Close leaves nothing attached, and no call of Attach attaches later.
 //
 // What only BPF programs do is not in it, but in TestSessionIsAsItsModel: to
-// find the start of a call that ends, exits and execs, and to choose what is
-// forgotten. Neither is a watch: it waits for processes in calls of the kernel,
-// and no time passes in a bubble meanwhile.
+// find the start of a call that ends, and to choose what is forgotten. Neither
+// is a watch: it waits for processes in calls of the kernel, and no time passes
+// in a bubble meanwhile.
 func TestSessionInABubble(t *testing.T) {
 	testprog.RequireBPF(t)
 	sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-pie"), NoLease: true},
@@ -414,7 +432,7 @@ func (b *sessionBubble) pause(takesTime bool) {
 func (b *sessionBubble) attachLink(
 	sel *usdt.Selection, _ *ebpf.Program, cookies []uint64, sites ...int,
 ) (kernelLink, error) {
-	if b.isTimed && b.choose(50) == 0 {
+	if b.isTimed && b.choose(10) == 0 {
 		b.mu.Lock()
 		b.isLate = true
 		b.mu.Unlock()
@@ -455,7 +473,17 @@ func (b *sessionBubble) live(steps int) {
 	b.isLate, b.trouble = false, 0
 	detaches := b.choose(2) == 0
 	if detaches {
-		b.together(steps/rounds, b.detach)
+		besides := b.detach
+		if b.choose(2) == 0 { // nothing else wakes the reader
+			besides = nil
+		}
+		if b.together(steps/rounds, besides); besides == nil {
+			for len(b.known) > 0 {
+				b.closeOne()
+			}
+			synctest.Wait()
+			b.detach()
+		}
 		<-b.reading
 		b.check()
 		if !b.isLate {
@@ -522,8 +550,10 @@ func (b *sessionBubble) step() {
 	switch n := b.choose(100); {
 	case n < 12:
 		b.attachOne()
-	case n < 22:
+	case n < 20:
 		b.closeOne()
+	case n < 22:
+		b.leave(n == 20)
 	case n < 74:
 		b.hitOne()
 	case n < 82:
@@ -550,6 +580,9 @@ func (b *sessionBubble) attachOne() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	owner := &bubbleOwner{there: !b.ending}
+	if len(a.pairs) > 0 {
+		owner.pair = uint64(a.pairs[0])
+	}
 	b.known[a] = owner
 	for _, l := range a.links {
 		l.kernelLink.(*sessionLink).state = owner
@@ -600,7 +633,7 @@ func (b *sessionBubble) hitOne() {
 		_ = b.use(func() error { // no program has the maps of a closed session in a bubble
 			b.aggregate(l.sites[n], l.ids[n])
 			b.send(l.sites[n], l.ids[n])
-			b.lose(l, l.ids[n])
+			b.lose(l, l.sites[n], l.ids[n])
 			return nil
 		})
 	}
@@ -649,9 +682,11 @@ func (b *sessionBubble) aggregate(site *Site, id uint32) {
 	full := b.choose(20) == 0
 	signals := b.choose(20) == 0
 	keys := [3]string{fmt.Sprint(site.Cookie), fmt.Sprint(site.Location), ""}
-	b.generations.mu.Lock()
+	b.generations.mu.Lock() // flip waits for programs
+	var word uint64
+	qt.Check(b, qt.IsNil(b.generations.words[b.generations.used].Lookup(uint32(0), &word)))
 	for i, a := range b.aggregations[:3] {
-		half := int(b.generations.word >> a.Bit & 1)
+		half := int(word >> a.Bit & 1)
 		array := uint32(half * a.Entries())
 		switch {
 		case len(a.Keys) == 0:
@@ -694,8 +729,12 @@ func (b *sessionBubble) aggregate(site *Site, id uint32) {
 
 // lose loses a call at a site: an end without a start, or a start without an
 // end.
-func (b *sessionBubble) lose(l *sessionLink, id uint32) {
+func (b *sessionBubble) lose(l *sessionLink, site *Site, id uint32) {
 	if b.attachments.counts == nil || b.choose(4) > 0 {
+		return
+	}
+	if b.exits != nil && b.choose(2) == 0 {
+		b.start(l, site, id)
 		return
 	}
 	b.mu.Lock()
@@ -705,10 +744,81 @@ func (b *sessionBubble) lose(l *sessionLink, id uint32) {
 	qt.Check(b, qt.IsNil(b.attachments.counts.Lookup(id, &each)))
 	each[kind]++
 	qt.Check(b, qt.IsNil(b.attachments.counts.Put(id, each)))
-	b.lostCalls[kind].most++
-	if l.state.there && !l.state.leaving && !b.ending {
-		b.lostCalls[kind].certain++
+	b.lostCalls[kind].add(1, b.countsAll(l.state))
+}
+
+// A stack of calls as programs keep it: how many were pushed, how many are
+// there, and from callsFirst on their times and sites.
+const callsFirst, callSize, callWord, callsAtMost = 24, 24, 16, 64
+
+func ownThread() uint64 { return uint64(os.Getpid())<<32 | uint64(os.Getpid()) }
+
+// start has the thread start a call at a site. After the thread has ended there
+// is another one with its number once that was seen.
+func (b *sessionBubble) start(l *sessionLink, site *Site, id uint32) {
+	b.thread.Lock()
+	defer b.thread.Unlock()
+	b.mu.Lock()
+	pair := l.state.pair
+	b.mu.Unlock()
+	var exit bpfgen.Exit
+	if !site.isStart || pair == 0 || b.exits.Lookup(ownThread(), &exit) == nil {
+		return
 	}
+	key, stack := [2]uint64{ownThread(), pair}, make([]byte, bpfgen.CallsSize)
+	calls := b.latencies[0].calls
+	_ = calls.Lookup(key, &stack) // or it is the first
+	order := binary.NativeEndian
+	pushed, count := order.Uint32(stack), order.Uint32(stack[4:])
+	now, ok := readClocks()
+	if count == callsAtMost || !ok {
+		return
+	}
+	call := stack[callsFirst+callSize*(pushed%callsAtMost):]
+	order.PutUint64(call, uint64(now.monotonic))
+	order.PutUint64(call[callWord:], uint64(id)<<32)
+	order.PutUint32(stack, pushed+1)
+	order.PutUint32(stack[4:], count+1)
+	qt.Check(b, qt.Equals(b.latencies[0].Calls(stack)[0].Began, now.monotonic))
+	qt.Check(b, qt.IsNil(calls.Put(key, stack)))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l.state.open++
+}
+
+// leave ends all calls of the thread: it executes a program, or ends.
+func (b *sessionBubble) leave(execs bool) {
+	if b.exits == nil {
+		return
+	}
+	b.thread.Lock()
+	defer b.thread.Unlock()
+	_ = b.use(func() error {
+		now, ok := readClocks()
+		var exit bpfgen.Exit
+		if !ok || b.exits.Lookup(ownThread(), &exit) == nil {
+			return nil
+		}
+		b.mu.Lock()
+		to := &b.exited
+		if execs {
+			to = &b.lostCalls[1]
+		}
+		for _, owner := range b.known {
+			to.add(owner.open, b.countsAll(owner))
+			owner.open = 0
+		}
+		b.mu.Unlock()
+		if execs {
+			b.execedAt = uint64(now.monotonic)
+			qt.Check(b, qt.IsNil(b.execs.Put(uint32(os.Getpid()), b.execedAt)))
+			return nil
+		}
+		qt.Check(b, qt.IsNil(b.exits.Put(ownThread(), &bpfgen.Exit{Time: uint64(now.monotonic),
+			Process: ownThread(), Exec: b.execedAt})))
+		_ = b.events.write(bytes.Repeat([]byte{0xff}, 8), func() { b.pause(false) }) // a mark
+		return nil
+	})
 }
 
 // take takes the rows, or looks at them. What it gets it changes: it has them
@@ -766,9 +876,16 @@ func (b *sessionBubble) take(anew, all bool) {
 
 // look reads the losses twice, and the rest.
 func (b *sessionBubble) look() {
+	b.mu.Lock()
+	certain := b.lostCalls
+	b.mu.Unlock()
 	before, err := b.Losses()
 	if !b.closedOnly(err, &b.isClosed) {
 		return
+	}
+	if before.Unmatched < certain[0].certain || before.Replaced < certain[1].certain ||
+		before.Left < certain[2].certain {
+		b.Errorf("%+v are less than %+v", before, certain)
 	}
 	_ = b.Session.Attachments()
 	_, err = b.OpenCalls(0)
@@ -910,6 +1027,16 @@ func (b *sessionBubble) check() {
 	losses, err := b.Losses()
 	qt.Assert(b, qt.IsNil(err))
 	qt.Check(b, qt.Equals(losses.Events, b.lost))
+	open := uint64(0)
+	for _, owner := range b.known {
+		open += owner.open
+	}
+	if !b.ending { // else it is what was going on then
+		qt.Check(b, qt.Equals(losses.Unfinished, open))
+	}
+	if !b.exited.has(losses.Exited) || losses.Killed > 0 {
+		b.Errorf("%d calls are over by exits, not %+v: %+v", losses.Exited, b.exited, losses)
+	}
 	for i, n := range []uint64{losses.Unmatched, losses.Replaced, losses.Left} {
 		if !b.lostCalls[i].has(n) {
 			b.Errorf("%d calls are lost, not %+v: %+v", n, b.lostCalls[i], losses)
