@@ -437,6 +437,15 @@ func TestTablesAsCSV(t *testing.T) {
 	qt.Check(t, qt.ErrorMatches(err, "--csv is for tables: .*"))
 }
 
+// A key that is cut says so, also as CSV.
+func TestCutKeysAsCSV(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	r := watching(t, "--csv", "--count", "--by", "str(arg1,3)", p.path, "gousdt_test:three")
+	p.Fire("three", 1)
+	text := testprog.ExpectedProbe(machine(t, p.path), "three").Hits[0][1].Text
+	qt.Check(t, qt.StringContains(r.interrupt().stdout, ",false,"+text[:3]+"...,1,"))
+}
+
 // callTimes are what a function has in all of its calls.
 type callTimes struct {
 	count uint64

@@ -646,7 +646,7 @@ func (t *tracer) reasons(l *losses, look func() []reach) (lines []string) {
 		if patterns[reason] == nil {
 			reasons = append(reasons, reason)
 		}
-		if name := t.typed(p); !slices.Contains(patterns[reason], name) {
+		if name := t.targets.typed(p); !slices.Contains(patterns[reason], name) {
 			patterns[reason] = append(patterns[reason], name)
 		}
 	}
@@ -661,9 +661,9 @@ func (t *tracer) reasons(l *losses, look func() []reach) (lines []string) {
 }
 
 // typed returns the pair that a pattern is of, or the pattern.
-func (t *tracer) typed(p elfnote.Pattern) string {
+func (t *targets) typed(p elfnote.Pattern) string {
 	for _, pair := range t.options.pairs() {
-		if slices.ContainsFunc(t.targets.definitions.Patterns(pair),
+		if slices.ContainsFunc(t.definitions.Patterns(pair),
 			func(of elfnote.Pattern) bool { return of.String() == p.String() }) {
 			return pair.String()
 		}
@@ -679,8 +679,18 @@ func (t *targets) nothing(patterns []elfnote.Pattern, where string) error {
 	if t.options.everyProbe {
 		return errors.New("no probes in " + where)
 	}
+	var names []string
+	for _, p := range patterns {
+		name := t.typed(p)
+		if strings.Contains(name, "..") { // which end is missing
+			name = p.String()
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
 	nearest, absent := t.absent(patterns)
-	return errors.New(defs.NoMatch(defs.Or(patterns), where, nearest) + absent)
+	return errors.New(defs.NoMatch(strings.Join(names, " or "), where, nearest) + absent)
 }
 
 // absent returns the probes that nearly match, and why there are none that do,

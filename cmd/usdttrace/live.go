@@ -663,6 +663,7 @@ func (o *options) commandLine() string {
 	add(len(o.by) > 0, "--by", strings.Join(o.by, ","))
 	add(o.where != "", "--where", o.where)
 	add(o.pid != 0, "-p", strconv.Itoa(o.pid))
+	add(o.follow, "-f", "")
 	add(o.all, "-a", "")
 	words = append(words, o.files...)
 	for _, p := range o.patterns {

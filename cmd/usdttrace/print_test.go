@@ -141,6 +141,16 @@ func TestSummarySaysWhichCallsMayBeOfCoroutines(t *testing.T) {
 	qt.Check(t, qt.Not(qt.StringContains(s.text(), "coroutines")))
 }
 
+// What has no time is no call for which a condition is known.
+func TestSummarySaysThatCallsWithoutATimeAreCountedAnyhow(t *testing.T) {
+	s := &summary{losses: losses{Losses: trace.Losses{Exited: 2}}}
+	qt.Check(t, qt.Not(qt.StringContains(s.text(), "--where")))
+	s.where = true
+	qt.Check(t, qt.StringContains(s.text(), "\ncalls that are not measured are counted whether --where "))
+	s.losses.Exited, s.losses.Events = 0, 1
+	qt.Check(t, qt.Not(qt.StringContains(s.text(), "--where")))
+}
+
 // All ends without a start are of calls whose start was forgotten, if none had
 // begun before.
 func TestSummarySaysWhichCallsWereTooDeep(t *testing.T) {

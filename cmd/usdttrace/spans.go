@@ -107,7 +107,20 @@ func anyArgument(e *trace.Event, is func(i int) bool) bool {
 // maxOpen is how many calls that go on are listed at a time.
 const maxOpen = 20
 
+// open lists calls that go on. Nothing but the time is known of those of
+// --latency: how many there are, and which is the longest, says as much.
 func (p *textPrinter) open(calls []*trace.Event) {
+	if p.tracer.options.slow == nil && len(calls) > 0 {
+		first, process := calls[0], ""
+		if first.Start.PID != 0 {
+			process = fmt.Sprintf(" in process %d (%s)", first.Start.PID,
+				terminal.Escape(first.Start.Command))
+		}
+		fmt.Fprintf(p.out, "%s: %s open for more than %v, the longest for %s%s: --slow %[3]v lists them\n",
+			terminal.Escape(cutName(first.Pair())), plural(len(calls), "call"), openFor,
+			formatDuration(float64(first.Duration)), process)
+		return
+	}
 	p.headed = p.headed && !p.tracer.options.aggregates() // after a table there is a new header
 	for _, c := range calls[:min(len(calls), maxOpen)] {
 		state := "open"

@@ -220,9 +220,10 @@ func TestOpenCallsArePrinted(t *testing.T) {
 		line  string
 		asked bool
 	}{
-		"slow":        {[]string{"--slow", "1ms", "--str", "1"}, text + ".*one at a time", true},
-		"interval":    {[]string{"--slow", "1ms", "--str", "1", "--interval", "10ms"}, text, false},
-		"latency":     {[]string{"--latency"}, text + "\n", true}, // no blank at its end
+		"slow":     {[]string{"--slow", "1ms", "--str", "1"}, text + ".*one at a time", true},
+		"interval": {[]string{"--slow", "1ms", "--str", "1", "--interval", "10ms"}, text, false},
+		"latency": {[]string{"--latency"}, `gousdt_calls:left: 1 call open for more than 1s, ` +
+			`the longest for \S+ in process \d+ \(calls\): --slow 1s lists them\n`, true},
 		"slow, JSON":  {[]string{"--json", "--slow", "1ms", "--str", "1"}, json + ".*one at a time", true},
 		"latency too": {[]string{"--json", "--latency"}, json, true},
 	} {

@@ -49,6 +49,7 @@ type summary struct {
 	savepoints bool   // statements of PostgreSQL that fail are asked for
 	self       bool   // own times of calls are asked for
 	unread     string // what could not be read, where hits are missing for that
+	where      bool   // --where leaves hits and calls out
 	watched    bool   // a command was watched, all of it from its start
 	fromEvents bool   // stacks are counted from events
 	slowed     string // which times contain the cost of a probe that is attached for them
@@ -134,7 +135,7 @@ func (t *tracer) report(c collected) error {
 	mode, _ := t.options.mode.Resolve() // the session has resolved it
 	s := &summary{mode: mode.String(), took: t.took(), events: c.events, collected: c,
 		self: t.options.self, behind: t.keysBehindPointers()}
-	s.fromEvents, s.unread = t.samples != nil, t.options.unread()
+	s.fromEvents, s.unread, s.where = t.samples != nil, t.options.unread(), t.options.where != ""
 	s.failures, s.slowed = t.knowsFailures(), t.targets.slowed()
 	s.prepares = !slices.ContainsFunc(t.options.pairs(), func(pair defs.PairPattern) bool {
 		return pair.String() != "postgresql:transaction"
@@ -237,7 +238,9 @@ func (t *tracer) reportSummary(s *summary) {
 			t.messages.Warn("process %d hit nothing; %s", t.options.pid, relatives)
 		}
 	}
-	t.printOpen(t.going)
+	if n := t.options.maxEvents; n == 0 || s.events < uint64(n) {
+		t.printOpen(t.going)
+	}
 	t.printer.summary(s)
 	switch {
 	case t.out.Flush() != nil:
@@ -361,6 +364,10 @@ func (s *summary) text() string {
 		if loss.n > 0 {
 			text += fmt.Sprintf("%d %s\n", loss.n, loss.what)
 		}
+	}
+	l := &s.losses
+	if s.where && l.Starts+l.Left+l.Overlapped+l.Killed+l.Exited+l.Replaced+l.Unfinished+l.Unmatched > 0 {
+		text += "calls that are not measured are counted whether --where would hold for them or not\n"
 	}
 	for _, doubt := range []string{s.losses.mismatch(), s.losses.guessed(), s.tooDeep(), s.inCoroutines(),
 		s.slowed} {

@@ -740,10 +740,13 @@ func (p *csvPrinter) rows(a *aggregation, s *trace.Snapshot) {
 // program would not read them.
 func (p *csvPrinter) keyText(s *trace.Snapshot, row *trace.Row, i int) string {
 	key := row.Keys[i]
-	data, _ := key.Data()
+	data, complete := key.Data()
 	switch {
 	case key.Kind() == trace.Text && utf8.Valid(data) && !bytes.ContainsRune(data, 0) &&
 		!(p.onTerminal && bytes.ContainsFunc(data, unicode.IsControl)):
+		if !complete {
+			return string(data) + "..."
+		}
 		return string(data)
 	case row.Site != nil && s.By[i] == "site":
 		return p.keyCell(s, row, i).Text

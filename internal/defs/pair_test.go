@@ -248,4 +248,7 @@ func TestPairErrorNamesCallsFirst(t *testing.T) {
 	err := d.NewPairError(MustParsePairPattern("p:commit"), l)
 	qt.Check(t, qt.Matches(err.Error(),
 		`there is no pair of probes p:commit \(there are: p:work, .*p:a00, .*, \.\.\.\)`))
+	// The name of a probe of a call means that call.
+	err = d.NewPairError(MustParsePairPattern("p:begin"), l)
+	qt.Check(t, qt.Equals(err.Error(), "there is no pair of probes p:begin (there are: p:work)"))
 }

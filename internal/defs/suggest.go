@@ -288,9 +288,27 @@ type PairError struct {
 	Pairs   []Pair // of the file: calls, and then those whose names end as usual
 }
 
-// NewPairError returns the error for a file with these probes.
+// NewPairError returns the error for a file with these probes. A pattern that
+// names a probe of calls means these.
 func (d *Definitions) NewPairError(pattern PairPattern, listing *Listing) *PairError {
-	return &PairError{Pattern: pattern, Pairs: d.Pairs(listing, MustParsePairPattern("*"))}
+	all := d.Pairs(listing, MustParsePairPattern("*"))
+	provider, name, _ := strings.Cut(pattern.String(), ":")
+	var meant []Pair
+	for _, call := range d.callsOf(provider) {
+		if !slices.ContainsFunc(call.Pairs,
+			func(ends [2]string) bool { return slices.Contains(ends[:], name) }) {
+			continue
+		}
+		for _, pair := range all {
+			if pair.String() == provider+":"+call.Name {
+				meant = append(meant, pair)
+			}
+		}
+	}
+	if len(meant) > 0 {
+		all = meant
+	}
+	return &PairError{Pattern: pattern, Pairs: all}
 }
 
 // maxNamedPairs is the greatest number of pairs that an error names.
