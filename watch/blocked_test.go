@@ -129,13 +129,7 @@ func TestPatientWatchGoesOnWithNothing(t *testing.T) {
 func TestWatchAttachesTheOthersOfAFileOnceItAnswers(t *testing.T) {
 	whileNothingGoesOn(t, func(t *testing.T) {
 		w := newWorld(t)
-		unblock := make(chan struct{})
-		w.fail = func(part int, _ string) error {
-			if part == 0 {
-				<-unblock
-			}
-			return nil
-		}
+		unblock := w.blockAttaching()
 		f := w.follower(Options{})
 		f.patience = 20 * time.Millisecond
 		for pid := 1; pid <= 3; pid++ {
@@ -215,13 +209,7 @@ func TestWatchTellsNothingLateWhenClosed(t *testing.T) {
 func TestWatchAttachesNothingLateThatWasWrittenTo(t *testing.T) {
 	whileNothingGoesOn(t, func(t *testing.T) {
 		w := newWorld(t).everywhere()
-		unblock := make(chan struct{})
-		w.fail = func(part int, _ string) error {
-			if part == 0 {
-				<-unblock
-			}
-			return nil
-		}
+		unblock := w.blockAttaching()
 		f := w.follower(Options{})
 		f.patience = 20 * time.Millisecond
 		w.start(1, "a")
@@ -235,6 +223,18 @@ func TestWatchAttachesNothingLateThatWasWrittenTo(t *testing.T) {
 			func() bool { return len(f.attachments()) == 1 })
 		w.tells("+0 a")
 	})
+}
+
+// blockAttaching has attaching return only when the channel is closed.
+func (w *world) blockAttaching() (unblock chan struct{}) {
+	unblock = make(chan struct{})
+	w.fail = func(part int, _ string) error {
+		if part == 0 {
+			<-unblock
+		}
+		return nil
+	}
+	return unblock
 }
 
 // awaitAnswers waits until everything that was set aside has answered.
