@@ -276,6 +276,36 @@ func testStatementsOfLockHolders(t *testing.T) {
 		`application="payroll" activity="BEGIN;"  -> activity="`+regexp.QuoteMeta(holds)+`"\n.*lock__wait  open .*`))
 }
 
+// How long sessions wait for their client is known in every protocol, and which
+// of that is in a transaction.
+func TestIdleSessions(t *testing.T) { eachPostgres(t, testIdleSessions) }
+
+func testIdleSessions(t *testing.T) {
+	testprog.RequireBPF(t)
+	server := testprog.StartPostgres(t)
+	server.Query("CREATE TABLE t AS SELECT 1 AS v")
+	script := filepath.Join(t.TempDir(), "idle.sql")
+	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte("BEGIN;\nUPDATE t SET v = v + 1;\n\\sleep 300 ms\n"+
+		"SELECT count(*) FROM t;\nCOMMIT;\n\\sleep 150 ms\n"), 0o644)))
+	const status = "postgresql:statement__status"
+	for _, mode := range []string{"simple", "extended", "prepared"} {
+		for where, want := range map[string]uint64{"": 5, " && global.CurTransactionContext != 0": 3} {
+			r := watching(t, "--json", "--latency", status+".."+status, server.File, "--where",
+				`start.status == 0 && status != 0 && duration > 100ms && application == "idle"`+where)
+			client := server.Client("pgbench", "-n", "-M", mode, "-t", "3", "-f", script,
+				"-h", server.SocketDir, "-U", "gousdt", "postgres")
+			client.Env = append(client.Env, "PGAPPNAME=idle")
+			output(t, client)
+			rows := r.interrupt().objects("row")
+			qt.Assert(t, qt.HasLen(rows, 1), qt.Commentf("%s%s", mode, where))
+			// Nothing follows the last pause. A busy machine may hold the
+			// client up for as long, once. Waits that count twice are more.
+			n := rows[0].Count
+			qt.Check(t, qt.IsTrue(n == want || n == want+1), qt.Commentf("%d: %s%s", n, mode, where))
+		}
+	}
+}
+
 // The statement of a session that has ended is not that of the session or the
 // parallel worker that starts in its place.
 func TestStatementsOfStartingSessions(t *testing.T) {

@@ -29,6 +29,7 @@ enum ForkNumber { main, fsm, vm, init };
 #pragma gousdt fires postgresql:*conn* never: connections have no probe
 #pragma gousdt fires postgresql:*auth* never: connections have no probe
 #pragma gousdt fires postgresql:*login* never: connections have no probe
+#pragma gousdt fires postgresql:*idle* never: sessions wait for their client from one hit to the next, --latency postgresql:statement__status..postgresql:statement__status --where 'start.status == 0 && status != 0'
 #pragma gousdt fires postgresql:*vacuum* never: VACUUM has no probe, and is a postgresql:transaction with its activity
 
 /*
