@@ -95,16 +95,6 @@ func (p *parser) decode(args []Arg, arguments string) []Arg {
 	}
 }
 
-// Strict returns an error if the value of one of the arguments cannot be
-// fetched: the Errs of all that cannot, joined.
-func Strict(args []Arg) error {
-	var errs error
-	for i := range args {
-		errs = errors.Join(errs, args[i].Err)
-	}
-	return errs
-}
-
 // Global returns what reads a global variable of the file at a probe's site, as
 // Decode would for an argument of that name: an unsigned number of the
 // variable's size, or of kind Unavailable with an Err. The file and the

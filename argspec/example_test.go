@@ -188,7 +188,7 @@ func ExampleFile() {
 	var f argspec.File = &parsed{file, symbols}
 	for _, text := range []string{"-8@stock_of_apples(%rip)", "8@nowhere(%rip)", "8f@%xmm0", "8@("} {
 		args := argspec.Decode(nil, f, 0x1f8, text)
-		switch err := argspec.Strict(args); {
+		switch err := args[0].Err; {
 		case errors.Is(err, argspec.ErrMalformed):
 			fmt.Println("refuse the probe:", err)
 		case errors.Is(err, argspec.ErrNeedsSymbol):

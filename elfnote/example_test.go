@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"fmt"
 	"log"
+	"slices"
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
@@ -38,7 +39,7 @@ func ExampleFile_Sites() {
 }
 
 // Patterns choose probes, whose arguments package argspec decodes.
-func ExampleMatchAny() {
+func ExamplePattern() {
 	file, err := elfnote.Open("testdata/arm64.pie")
 	if err != nil {
 		log.Fatal(err)
@@ -49,7 +50,9 @@ func ExampleMatchAny() {
 		switch {
 		case err != nil:
 			fmt.Println(err) // one malformed note; the others follow
-		case elfnote.MatchAny(patterns, site.Provider, site.Name):
+		case slices.ContainsFunc(patterns, func(p elfnote.Pattern) bool {
+			return p.Match(site.Provider, site.Name)
+		}):
 			args := argspec.Decode(nil, file, site.Location, site.Arguments)
 			fmt.Printf("%s:%s at %#x: %v\n", site.Provider, site.Name, site.Offset, args)
 		}

@@ -51,17 +51,6 @@ func MustParsePattern(s string) Pattern {
 	return p
 }
 
-// MatchAny reports whether a probe matches any of the patterns. Without
-// patterns every probe matches.
-func MatchAny(patterns []Pattern, provider, name string) bool {
-	for i := range patterns {
-		if patterns[i].Match(provider, name) {
-			return true
-		}
-	}
-	return len(patterns) == 0
-}
-
 // ParsePattern reads a pattern of the form PROVIDER:NAME, or NAME for any
 // provider. Each side is a glob that must match the whole of it, byte by byte:
 //

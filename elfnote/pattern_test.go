@@ -236,9 +236,9 @@ func TestExact(t *testing.T) {
 	qt.Assert(t, qt.Equals(p.String(), `ns\:\:p:a\*b`))
 	qt.Assert(t, qt.IsTrue(p.Match("ns::p", "a*b")))
 	qt.Assert(t, qt.IsFalse(p.Match("ns::p", "aXb")))
-	qt.Assert(t, qt.IsTrue(MatchAny(nil, "p", "n")))
-	qt.Assert(t, qt.IsTrue(MatchAny([]Pattern{p, MustParsePattern("p:*")}, "p", "n")))
-	qt.Assert(t, qt.IsFalse(MatchAny([]Pattern{p}, "p", "n")))
+	qt.Assert(t, qt.IsTrue(pattern.MatchAny[Pattern](nil, "p", "n")))
+	qt.Assert(t, qt.IsTrue(pattern.MatchAny([]Pattern{p, MustParsePattern("p:*")}, "p", "n")))
+	qt.Assert(t, qt.IsFalse(pattern.MatchAny([]Pattern{p}, "p", "n")))
 }
 
 func BenchmarkMatch(b *testing.B) {

@@ -206,7 +206,6 @@ var zeroValues = []any{&argspec.Arg{}, &argspec.Encoding{}, argspec.Kind(99), &a
 	&proc.Cgroups{}, &proc.Container{}, &elfnote.File{}, &defs.Listing{},
 	&elfnote.Pattern{}, &defs.FileProbe{}, &elfnote.Site{},
 	proc.FS(""), &proc.Process{}, &proc.ProcessFile{},
-	&trace.ExponentialBuckets{}, &trace.ExponentialHistogram{},
 	&trace.Stats{},
 	&trace.Argument{}, &trace.Definitions{}, &stack.Counts{}, &stack.Frame{},
 	&stack.Profile{}, &stack.Symbolizer{},

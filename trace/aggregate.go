@@ -15,6 +15,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/defs"
+	"github.com/gousdt/gousdt/internal/pattern"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
@@ -172,7 +173,7 @@ func (s *definition) parseAggregation(a *Aggregation) (err error) {
 	p.Bit = len(s.aggregations) % 64
 	p.Names, p.Sum, p.Min, p.Max = s.names.number, a.Sum || a.Histogram != nil, a.Min, a.Max
 	probes := slices.Clone(a.Probes)
-	p.Applies = func(s *bpfgen.Site) bool { return elfnote.MatchAny(probes, s.Provider, s.Name) }
+	p.Applies = func(s *bpfgen.Site) bool { return pattern.MatchAny(probes, s.Provider, s.Name) }
 	var l *latency
 	var measured []*latency
 	if a.Latency != nil {

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -567,17 +568,24 @@ func ExampleAttachment_Done() {
 	}
 }
 
-// The sum of all rows since the start, as exporters have it.
-func ExampleExponentialHistogram_Add() {
-	var sum trace.ExponentialHistogram
-	for _, taken := range []*trace.ExponentialHistogram{ // of Row.Exponential
-		{Scale: 3, Positive: trace.ExponentialBuckets{Offset: 7, Counts: []uint64{2, 1}}},
-		{Scale: 3, Positive: trace.ExponentialBuckets{Offset: 9, Counts: []uint64{4}}},
-	} {
-		sum.Add(taken)
+// The sum of all that was taken since the start, as the exponential histograms
+// of OpenTelemetry and Prometheus have it.
+func ExampleBucket() {
+	var taken [][]trace.Bucket // Row.Histogram(0) of the rows of each Session.Take
+	var zero uint64
+	positive, negative := make(map[int]uint64), make(map[int]uint64)
+	for _, b := range slices.Concat(taken...) {
+		switch {
+		case b.High.Float() > 0:
+			positive[b.Index] += b.Count
+		case b.High.Float() < 0:
+			negative[b.Index] += b.Count
+		default:
+			zero += b.Count
+		}
 	}
-	fmt.Println(sum.Scale, sum.Positive.Offset, sum.Positive.Counts)
-	// Output: 3 7 [2 1 4]
+	fmt.Println(zero, len(positive), len(negative))
+	// Output: 0 0 0
 }
 
 // The garbage collections of every Python interpreter, in containers too,

@@ -87,59 +87,14 @@ func Linear(low, high int64, step uint64) *Histogram {
 type Bucket struct {
 	Low, High Value
 	Count     uint64
-}
 
-// An ExponentialHistogram has the buckets that OpenTelemetry and the Prometheus
-// native histograms define. With base = 2^(2^-Scale), the bucket of index i has
-// the values above base^i up to and including base^(i+1).
-type ExponentialHistogram struct {
-	Scale int    // from 0 to 4
-	Zero  uint64 // hits with the value 0
-
-	// Positive are the buckets of values above 0, Negative those of values
-	// below 0, by their absolute value.
-	Positive, Negative ExponentialBuckets
-}
-
-// ExponentialBuckets are the counts of buckets whose indices follow each other.
-// The first and the last count are not 0.
-type ExponentialBuckets struct {
-	Offset int // index of the first bucket; the value 1 has the index -1
-	Counts []uint64
-}
-
-// Add adds a histogram of the same scale, such as that of a later Row. Nil adds
-// nothing.
-func (h *ExponentialHistogram) Add(other *ExponentialHistogram) {
-	if other == nil {
-		return
-	}
-	h.Scale = other.Scale
-	h.Zero += other.Zero
-	(*tracing.Buckets)(&h.Positive).AddAll((*tracing.Buckets)(&other.Positive))
-	(*tracing.Buckets)(&h.Negative).AddAll((*tracing.Buckets)(&other.Negative))
-}
-
-// Exponential returns the histogram for an exporter, or nil if its buckets are
-// not exponential.
-func (r *Row) Exponential() *ExponentialHistogram {
-	if r.histogram == nil || !r.histogram.IsExponential() {
-		return nil
-	}
-	zero, one := r.histogram.Zero(), 2+r.histogram.Shift()
-	e := &ExponentialHistogram{Scale: r.histogram.Scale}
-	positive, negative := (*tracing.Buckets)(&e.Positive), (*tracing.Buckets)(&e.Negative)
-	for i, count := range r.buckets.Counts {
-		switch n := r.buckets.Offset + i; {
-		case n == zero:
-			e.Zero = count
-		case n > zero:
-			positive.Add(n-zero-one, count)
-		default:
-			negative.Add(zero-n-one, count)
-		}
-	}
-	return e
+	// Index is the index of an exponential bucket in OpenTelemetry and in
+	// Prometheus' native histograms. With N buckets to a doubling and the base
+	// 2^(1/N), the index i is that of values above base^i up to and including
+	// base^(i+1): 1 has the index -1. Low and High are below 0 in buckets of
+	// values below 0, which have the index of their absolute values. The bucket
+	// of 0, with Low and High 0, has none.
+	Index int
 }
 
 // Histogram returns the buckets of the histogram. Exponential buckets can be
@@ -174,7 +129,10 @@ func (r *Row) Histogram(perDoubling int) (all []Bucket) {
 	}
 	for i, count := range counts.Counts {
 		low, high, lowNegative, highNegative := h.Bounds(counts.Offset + i)
-		b := Bucket{bound(low, lowNegative), bound(high, highNegative), count}
+		b := Bucket{Low: bound(low, lowNegative), High: bound(high, highNegative), Count: count}
+		if n := counts.Offset + i - h.Zero(); isExponential && n != 0 {
+			b.Index = max(n, -n) - 2 - h.Shift()
+		}
 		if !isExponential || count > 0 || compareValues(b.Low, b.High) <= 0 {
 			all = append(all, b)
 		}

@@ -6,6 +6,7 @@ package trace_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -36,7 +37,7 @@ func TestRowsAreTheCallers(t *testing.T) {
 	before := snapshot(t, stacks)
 	qt.Assert(t, qt.HasLen(before.Rows, 1))
 	row := before.Rows[0]
-	keys, stack, buckets := slices.Clone(row.Keys), slices.Clone(row.Stack), row.Exponential()
+	keys, stack, buckets := slices.Clone(row.Keys), slices.Clone(row.Stack), row.Histogram(0)
 	for _, changed := range []*trace.Snapshot{before, before.Merge(func(*trace.Row) string { return "" }),
 		before.Top(1), snapshot(t, stacks)} {
 		row := changed.Rows[0]
@@ -46,14 +47,13 @@ func TestRowsAreTheCallers(t *testing.T) {
 		for i := range row.Stack {
 			row.Stack[i] = 1
 		}
-		e := row.Exponential()
-		e.Add(buckets)
+		row.Histogram(0)[0].Count++
 		again := snapshot(t, stacks).Rows[0]
 		for i := range keys {
 			qt.Check(t, qt.Equals(again.Keys[i].String(), keys[i].String()))
 		}
 		qt.Check(t, qt.DeepEquals(again.Stack, stack))
-		qt.Check(t, qt.DeepEquals(again.Exponential(), buckets))
+		qt.Check(t, qt.Equals(fmt.Sprint(again.Histogram(0)), fmt.Sprint(buckets)))
 	}
 	qt.Check(t, qt.IsNil(s.Close()))
 }
@@ -116,7 +116,7 @@ func TestKeysOverTheLimitAreOthers(t *testing.T) {
 		qt.Assert(t, qt.IsTrue(len(s.Rows) <= 100))
 		inRows, other := counted(s)
 		qt.Assert(t, qt.Equals(inRows+other, 2100))
-		qt.Assert(t, qt.Equals(s.Other.Exponential().Positive.Counts[0] > 0, true))
+		qt.Assert(t, qt.Equals(s.Other.Histogram(0)[0].Count > 0, true))
 		for i := range s.Rows {
 			qt.Assert(t, qt.Equals(s.Rows[i].Count, 7))
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/defs"
+	"github.com/gousdt/gousdt/internal/pattern"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -241,7 +242,7 @@ func (o *SessionOptions) keys(patterns []elfnote.Pattern, pairs ...defs.PairPatt
 		add(call.Arguments)
 	}
 	for probe := range o.known().Probes() {
-		if len(pairs) == 0 && elfnote.MatchAny(patterns, probe.Provider, probe.Name) {
+		if len(pairs) == 0 && pattern.MatchAny(patterns, probe.Provider, probe.Name) {
 			add(probe.Arguments)
 		}
 	}
@@ -291,7 +292,7 @@ func (o *SessionOptions) defined(name string, patterns []elfnote.Pattern) (text,
 		}
 	}
 	for probe := range o.known().Probes() {
-		if !elfnote.MatchAny(patterns, probe.Provider, probe.Name) {
+		if !pattern.MatchAny(patterns, probe.Provider, probe.Name) {
 			continue
 		}
 		for i := range probe.Arguments {
@@ -482,7 +483,7 @@ func parseArgument(source string, names expr.Names) (*expr.Term, error) {
 func (cs captures) globals(provider, probe string) (names []string) {
 	for i := range cs {
 		c := &cs[i]
-		if !elfnote.MatchAny(c.probes, provider, probe) {
+		if !pattern.MatchAny(c.probes, provider, probe) {
 			continue
 		}
 		for _, t := range []*expr.Term{c.arg, c.length} {
@@ -507,7 +508,7 @@ func (cs captures) of(site *bpfgen.Site) []bpfgen.Capture {
 	for i := range cs {
 		c := &cs[i]
 		switch {
-		case !elfnote.MatchAny(c.probes, site.Provider, site.Name):
+		case !pattern.MatchAny(c.probes, site.Provider, site.Name):
 			continue
 		case c.arg == nil:
 			texts = append(texts, c)

@@ -25,6 +25,7 @@ import (
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/pattern"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
@@ -316,7 +317,7 @@ func (w *work) addCaptured(s *Site) error {
 		s.Args = append(s.Args, arg)
 		shown := name
 		for _, c := range w.session.captures {
-			if c.arg != nil && c.arg.Name == name && elfnote.MatchAny(c.probes, s.Provider, s.Name) {
+			if c.arg != nil && c.arg.Name == name && pattern.MatchAny(c.probes, s.Provider, s.Name) {
 				shown = cmp.Or(c.shown, shown)
 				w.readLater(s, len(s.Args)-1, &c)
 				break

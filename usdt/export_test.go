@@ -20,6 +20,8 @@ var (
 
 const SpecMapName = specMapName
 
+func (m *Manager) Mode() Mode { return m.mode }
+
 // Links returns what the Manager has attached, in no order.
 func (m *Manager) Links() (links []*Link) {
 	m.mu.Lock()

@@ -211,9 +211,6 @@ func (m *Manager) Close() error {
 // Done returns a channel that is closed when Close begins.
 func (m *Manager) Done() <-chan struct{} { return m.done }
 
-// Mode returns how the Manager attaches programs. It is never ModeAuto.
-func (m *Manager) Mode() Mode { return m.mode }
-
 // begin notes that a file is being attached, until end is called.
 func (m *Manager) begin(file string) (end func(), err error) {
 	m.mu.Lock()

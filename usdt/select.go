@@ -14,6 +14,7 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/pattern"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
@@ -75,7 +76,7 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 				firstMalformed = note
 			}
 			// A note is known to be of a probe only if its names can be read.
-			if note.Name != "" && elfnote.MatchAny(patterns, note.Provider, note.Name) {
+			if note.Name != "" && pattern.MatchAny(patterns, note.Provider, note.Name) {
 				if s.skippedCount++; s.skippedCount <= maxMalformed {
 					s.skipped = append(s.skipped, &SiteError{path: s.opened.name, Err: note,
 						Site: elfnote.Site{Provider: note.Provider, Name: note.Name}})
@@ -84,7 +85,7 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 			continue
 		}
 		usable = true
-		if !elfnote.MatchAny(patterns, site.Provider, site.Name) {
+		if !pattern.MatchAny(patterns, site.Provider, site.Name) {
 			continue
 		}
 		count++
@@ -307,12 +308,12 @@ func (s *Selection) selectAgain(target *Target, patterns []elfnote.Pattern) (*Se
 	}
 	part := s.ForPID(s.pid, "")
 	if len(patterns) > 0 {
-		other := func(site Site) bool { return !elfnote.MatchAny(patterns, site.Provider, site.Name) }
+		other := func(site Site) bool { return !pattern.MatchAny(patterns, site.Provider, site.Name) }
 		if slices.ContainsFunc(s.sites, other) {
 			part.sites = slices.DeleteFunc(slices.Clone(s.sites), other)
 		}
 		part.skipped = slices.DeleteFunc(slices.Clone(s.skipped), func(site *SiteError) bool {
-			return !elfnote.MatchAny(patterns, site.Provider, site.Name)
+			return !pattern.MatchAny(patterns, site.Provider, site.Name)
 		})
 		if len(part.skipped) < len(s.skipped) {
 			part.skippedCount = len(part.skipped)

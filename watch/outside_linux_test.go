@@ -82,5 +82,5 @@ func TestOutsideAgentWithTheProcOfItsHost(t *testing.T) {
 	}
 	qt.Check(t, qt.IsNil(cmd.Wait()))
 	qt.Check(t, qt.Matches(printed.String(), "attached .*/"+name+": 1 site\n"+
-		"kernel events: false\nready\nevent three 3\nexported 5 3\nended: context canceled\n"))
+		"kernel events: false\nready\nevent three 3\nexported 5 5\nended: context canceled\n"))
 }

@@ -362,12 +362,10 @@ func Program(
 		},
 		Detach: sys.CloseTogether[*usdt.Link],
 		Descriptors: func(l *usdt.Link) int {
-			links, _ := l.Links() // none of perf events, which take two each with their BPF links
-			n := len(links) + 2*l.PerfEvents()
-			if mgr.Mode() == usdt.ModeSingleIPMap {
-				n++ // the array by which the program is called
-			}
-			return n
+			// Perf events take two each, with their BPF links. One is for the
+			// array by which some programs are called.
+			links, _ := l.Links() // none of perf events
+			return max(1, len(links)) + 2*l.PerfEvents()
 		},
 		Begin: func(w *Watch) (end func(), err error) {
 			if mgr == nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/ldso"
+	"github.com/gousdt/gousdt/internal/pattern"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 )
@@ -386,7 +387,7 @@ func (l *lister) scan(f *scanned) bool {
 		case err != nil && !errors.As(err, &note):
 			f.err = fmt.Errorf("%s: %w", f.path, err)
 			return true
-		case err != nil || elfnote.MatchAny(l.options.patterns, site.Provider, site.Name):
+		case err != nil || pattern.MatchAny(l.options.patterns, site.Provider, site.Name):
 			return true
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/pattern"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
@@ -109,7 +110,7 @@ func (t *targets) unknown(err error) string {
 		return ""
 	}
 	for probe := range t.definitions.Probes() {
-		if elfnote.MatchAny(patterns, probe.Provider, probe.Name) {
+		if pattern.MatchAny(patterns, probe.Provider, probe.Name) {
 			return ""
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/language/symbolname"
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
@@ -138,11 +139,11 @@ func (p *jsonPrinter) rows(a *aggregation, s *trace.Snapshot) {
 			j.Fields("min", valueOf(row.Min), "max", valueOf(row.Max))
 		}
 		switch {
-		case row.Exponential() != nil:
+		case a.isExponential():
 			for _, q := range quantiles {
 				j.Fields(q.json, orNull(row.Quantile(q.part)))
 			}
-			p.exponential(row.Exponential())
+			p.exponential(row)
 		case a.Histogram != nil && a.rows == nil && row.Count > 0:
 			commandline.JSONObjects(j, "buckets", 0, row.Histogram(0), func(b *trace.Bucket) {
 				j.Fields("low", valueOf(b.Low), "high", valueOf(b.High), "count", b.Count)
@@ -187,13 +188,17 @@ func (p *jsonPrinter) key(by string, key trace.Value, row *trace.Row) {
 
 // exponential adds a histogram with the names that OpenTelemetry's protocol has
 // for its parts.
-func (p *jsonPrinter) exponential(h *trace.ExponentialHistogram) {
+func (p *jsonPrinter) exponential(row *trace.Row) {
+	var h tracing.Exponential
+	for _, b := range row.Histogram(0) {
+		h.Add(b.High.Float(), b.Index, b.Count)
+	}
 	j := &p.json
 	j.Object("exponential", func() {
-		j.Fields("scale", int(h.Scale), "zero_count", h.Zero)
-		for i, buckets := range []*trace.ExponentialBuckets{&h.Positive, &h.Negative} {
+		j.Fields("scale", tracing.Scale(0), "zero_count", h.Zero)
+		for i, buckets := range []*tracing.Buckets{&h.Positive, &h.Negative} {
 			j.Object([]string{"positive", "negative"}[i], func() {
-				j.Fields("offset", int(buckets.Offset))
+				j.Fields("offset", buckets.Offset)
 				j.Array("bucket_counts", func() {
 					for _, count := range buckets.Counts {
 						j.Uint(count)

@@ -56,6 +56,10 @@ type aggregation struct {
 	hits, others, overflow uint64
 }
 
+// isExponential reports whether the rows have the histograms that give
+// quantiles. Linear ones have no maximum.
+func (a *aggregation) isExponential() bool { return a.Max && a.rows == nil && a.Histogram != nil }
+
 // aggregations returns the aggregations that the flags ask for, in the order of
 // printing.
 func (o *options) aggregations() (all []*aggregation) {
@@ -571,7 +575,7 @@ func columnsOf(a *aggregation, s *trace.Snapshot) []column {
 		columns = append(columns, column{name, text})
 	}
 	add("AVERAGE", func(row *trace.Row) string { return estimate(average(row)) })
-	if a.Max && a.rows == nil && a.Histogram != nil {
+	if a.isExponential() {
 		for _, q := range quantiles {
 			add(q.name, func(row *trace.Row) string { return estimate(row.Quantile(q.part)) })
 		}
@@ -631,7 +635,7 @@ func (p *textPrinter) histogram(b *strings.Builder, a *aggregation, row *trace.R
 		most = max(most, buckets[i].Count)
 	}
 	lines := [][]terminal.Cell{{right("FROM"), right("TO"), right("COUNT"), right("%")}}
-	isExponential := row.Exponential() != nil
+	isExponential := a.isExponential()
 	for i := 0; i < len(buckets); i++ {
 		empty := slices.IndexFunc(buckets[i:], func(b trace.Bucket) bool { return b.Count > 0 })
 		if empty < 0 {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/pattern"
 )
 
 // Elsewhere returns which other file has matching probes where the file at a
@@ -133,7 +134,7 @@ func hasProbes(path string, patterns []elfnote.Pattern) bool {
 	}
 	defer file.Close()
 	for site, err := range file.Sites() {
-		if err == nil && elfnote.MatchAny(patterns, site.Provider, site.Name) {
+		if err == nil && pattern.MatchAny(patterns, site.Provider, site.Name) {
 			return true
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/pattern"
 	"github.com/gousdt/gousdt/internal/tracing"
 )
 
@@ -311,7 +312,7 @@ func (d *Definitions) Key(name string, patterns []elfnote.Pattern) string {
 			}
 			for probe := range d.Probes() {
 				if key.pattern.Match(probe.Provider, probe.Name) &&
-					elfnote.MatchAny(patterns, probe.Provider, probe.Name) {
+					pattern.MatchAny(patterns, probe.Provider, probe.Name) {
 					return key.text
 				}
 			}

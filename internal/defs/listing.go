@@ -10,6 +10,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/pattern"
 )
 
 // A FileProbe is a probe of a file with all its sites.
@@ -73,7 +74,7 @@ func List(file *elfnote.File, patterns ...elfnote.Pattern) (*Listing, error) {
 			}
 			continue
 		}
-		if !elfnote.MatchAny(patterns, site.Provider, site.Name) {
+		if !pattern.MatchAny(patterns, site.Provider, site.Name) {
 			continue
 		}
 		// The sites of a probe most often come one after the other.

@@ -104,7 +104,7 @@ func TestPairs(t *testing.T) {
 		qt.Check(t, qt.Equals(pairTexts(pairs), test.want), qt.Commentf("%s", test.pattern))
 		for _, pair := range pairs {
 			for _, end := range append([]FileProbe{pair.Start, pair.Done}, pair.Failed...) {
-				qt.Check(t, qt.IsTrue(elfnote.MatchAny(p.Patterns(), end.Provider, end.Name)),
+				qt.Check(t, qt.IsTrue(pattern.MatchAny(p.Patterns(), end.Provider, end.Name)),
 					qt.Commentf("%s", test.pattern))
 			}
 			// Its text means this pair.

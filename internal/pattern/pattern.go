@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 )
 
 // MaxLength bounds a pattern in bytes: the time to match is proportional to the
@@ -26,6 +27,17 @@ type Pattern struct {
 
 func (p *Pattern) Match(provider, name string) bool {
 	return p.Name.Match(name) && p.Provider.Match(provider)
+}
+
+type matcher interface {
+	Match(provider, name string) bool
+}
+
+// MatchAny reports whether a probe matches any of the patterns, which are those
+// of package elfnote. Without patterns every probe matches.
+func MatchAny[P matcher](patterns []P, provider, name string) bool {
+	return len(patterns) == 0 ||
+		slices.ContainsFunc(patterns, func(p P) bool { return p.Match(provider, name) })
 }
 
 // Parse reads a pattern. The zero Pattern is returned with an error.

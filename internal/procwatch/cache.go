@@ -18,6 +18,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/pattern"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/sys"
 )
@@ -569,7 +570,7 @@ func (c *cache) read(reader io.ReaderAt, room int) (elf *elfnote.File, n notes, 
 		}
 		maphash.WriteComparable(&hash, site)
 		n.miscounted = n.miscounted || site.SemaphoreMiscounted-1 < uint64(os.Getpagesize()) &&
-			elfnote.MatchAny(c.patterns, site.Provider, site.Name)
+			pattern.MatchAny(c.patterns, site.Provider, site.Name)
 		n.bytes += int(unsafe.Sizeof(site)) + len(site.Provider) + len(site.Name) +
 			len(site.Arguments)
 		if n.bytes <= room {
@@ -579,7 +580,7 @@ func (c *cache) read(reader io.ReaderAt, room int) (elf *elfnote.File, n notes, 
 			continue
 		}
 		last, usable = site, true
-		n.matches = elfnote.MatchAny(c.patterns, site.Provider, site.Name)
+		n.matches = pattern.MatchAny(c.patterns, site.Provider, site.Name)
 	}
 	n.fingerprint = hash.Sum64()
 	if !usable && malformed != nil {

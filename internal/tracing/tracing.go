@@ -7,8 +7,10 @@
 package tracing
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math/bits"
 	"os"
 	"slices"
 	"strconv"
@@ -88,6 +90,29 @@ func (b *Buckets) AddAll(other *Buckets) {
 		b.Add(other.Offset+i, count)
 	}
 }
+
+// Exponential is a histogram as OpenTelemetry's protocol has it: hits with the
+// value 0, buckets of values above 0, and buckets of values below 0, by their
+// absolute value.
+type Exponential struct {
+	Zero               uint64
+	Positive, Negative Buckets
+}
+
+// Add adds a bucket of package trace, by its bound and its index.
+func (e *Exponential) Add(high float64, index int, count uint64) {
+	switch {
+	case high > 0:
+		e.Positive.Add(index, count)
+	case high < 0:
+		e.Negative.Add(index, count)
+	default:
+		e.Zero += count
+	}
+}
+
+// Scale returns OpenTelemetry's scale of a trace.Exponential histogram.
+func Scale(perDoubling int) int { return bits.TrailingZeros(uint(cmp.Or(perDoubling, 8))) }
 
 // Add adds to the bucket of an index.
 func (b *Buckets) Add(index int, count uint64) {

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -65,7 +66,7 @@ func nodeMetrics(t *testing.T, containers int) pmetric.Metrics {
 		for _, operation := range []string{"SELECT", "INSERT", "UPDATE", "DELETE"} {
 			s := &series{resource: r, attributes: pcommon.NewMap(), start: at}
 			s.attributes.PutStr(metrics[0].attributes[0].name, operation)
-			s.buckets = trace.ExponentialHistogram{Scale: 3, Positive: trace.ExponentialBuckets{Offset: 130}}
+			s.buckets = tracing.Exponential{Positive: tracing.Buckets{Offset: 130}}
 			for i := range 50 { // values from 78 us to 6 ms
 				n := 1000 * math.Exp(-math.Pow(float64(i-20)/8,
 					2)/2) * (0.8 + 0.4*float64(random.Uint64())/math.MaxUint64)

@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -375,7 +376,7 @@ type series struct {
 	count    uint64
 	sum      total
 	min, max float64 // with open, max is the age of the oldest call in seconds
-	buckets  trace.ExponentialHistogram
+	buckets  tracing.Exponential
 	explicit []uint64 // counts of a histogram with limits
 }
 
@@ -450,13 +451,11 @@ func (m *metric) count(s *series, row *trace.Row, at time.Time) {
 	if s.resource == nil {
 		m.overHits.Add(row.Count)
 	}
-	e := row.Exponential()
-	switch {
-	case e != nil:
-		s.buckets.Add(e)
-	case m.limits != nil:
-		for _, b := range row.Histogram(0) {
+	for _, b := range row.Histogram(0) {
+		if m.limits != nil {
 			s.addBucket(m.limits, b)
+		} else {
+			s.buckets.Add(b.High.Float(), b.Index, b.Count)
 		}
 	}
 	if row.Min.IsPresent() && row.Max.IsPresent() {

@@ -7,6 +7,8 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/gousdt/gousdt/internal/tracing"
 )
 
 // metricsBuilder collects the points of each resource.
@@ -74,7 +76,7 @@ func (b *metricsBuilder) add(m *metric, all []*series, at time.Time, ended bool)
 			p := to.ExponentialHistogram().DataPoints().AppendEmpty()
 			if s.begin(p, at, ended); !ended {
 				s.fillHistogram(m, p, samples)
-				p.SetScale(int32(s.buckets.Scale))
+				p.SetScale(int32(tracing.Scale(m.config.PerDoubling)))
 				p.SetZeroCount(s.buckets.Zero)
 				p.Positive().SetOffset(int32(s.buckets.Positive.Offset))
 				p.Positive().BucketCounts().FromRaw(s.buckets.Positive.Counts)

@@ -17,7 +17,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/pattern"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -132,7 +132,7 @@ func (r *usdtReceiver) observeProgramTime(_ context.Context, to otelmetric.Float
 func (s *source) itemSites(i item) (sites int) {
 	for _, a := range s.session.Attachments() {
 		for _, site := range a.Sites() {
-			if elfnote.MatchAny(i.patterns, site.Provider, site.Name) {
+			if pattern.MatchAny(i.patterns, site.Provider, site.Name) {
 				sites++
 			}
 		}

@@ -227,8 +227,8 @@ var mayImport = map[string]string{
 	"internal/procfs":        "internal/sys",
 	"internal/sys":           "",
 	"usdt/internal/sitespec": "argspec",
-	"usdt": "argspec elfnote internal/attaching internal/elffile internal/procfs " +
-		"internal/sys usdt/bpf usdt/internal/sitespec",
+	"usdt": "argspec elfnote internal/attaching internal/elffile internal/pattern " +
+		"internal/procfs internal/sys usdt/bpf usdt/internal/sitespec",
 }
 
 // imports finds imports against the direction in docs/design.md. Tests may

@@ -24,7 +24,9 @@ import (
 type exporter struct {
 	values *trace.Aggregation
 	count  uint64
-	sum    trace.ExponentialHistogram
+	zero   uint64
+	below  map[int]uint64 // counts of buckets by their index
+	above  map[int]uint64
 }
 
 func (e *exporter) export(session *trace.Session) error {
@@ -33,8 +35,15 @@ func (e *exporter) export(session *trace.Session) error {
 		return err
 	}
 	for _, row := range append(taken[0].Rows, taken[0].Other) {
-		if h := row.Exponential(); h != nil {
-			e.sum.Add(h)
+		for _, b := range row.Histogram(0) {
+			switch high := b.High.Float(); {
+			case high > 0:
+				e.above[b.Index] += b.Count
+			case high < 0:
+				e.below[b.Index] += b.Count
+			default:
+				e.zero += b.Count
+			}
 		}
 		e.count += row.Count
 	}
@@ -50,7 +59,7 @@ func main() {
 }
 
 func run(ctx context.Context, host proc.FS, command string) error {
-	exported := &exporter{values: &trace.Aggregation{
+	exported := &exporter{below: map[int]uint64{}, above: map[int]uint64{}, values: &trace.Aggregation{
 		Value: "arg0", Histogram: trace.Exponential(8, 1)}}
 	session, err := trace.New(&trace.SessionOptions{
 		Definitions:  trace.BuiltinDefinitions(),
@@ -103,7 +112,13 @@ func run(ctx context.Context, host proc.FS, command string) error {
 	if err := exported.export(session); err != nil {
 		return err
 	}
-	fmt.Println("exported", exported.count, exported.sum.Scale)
+	inBuckets := exported.zero
+	for _, counts := range []map[int]uint64{exported.below, exported.above} {
+		for _, n := range counts {
+			inBuckets += n
+		}
+	}
+	fmt.Println("exported", exported.count, inBuckets)
 	cancel()
 	fmt.Println("ended:", <-ended)
 	return nil
