@@ -5,6 +5,7 @@ package trace
 import (
 	"bytes"
 	"encoding/binary"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +21,7 @@ type fakeRing struct {
 
 func newFakeRing(size int) *fakeRing {
 	r := &fakeRing{}
+	r.file = (*os.File)(nil)
 	r.consumer, r.producer = &r.consumed, &r.produced
 	r.data, r.mask = make([]byte, 2*size), uint64(size)-1
 	return r
