@@ -150,6 +150,9 @@ func expectedArgument(v *testprog.Vector, result string) (argument, error) {
 		if _, err := fmt.Sscan(word[strings.LastIndexByte(word, '@')+1:], &offset); err != nil {
 			return -1
 		}
+		if v.Kernel == elf.EM_ARM {
+			return 4 * offset
+		}
 		return 8 * offset
 	}
 	for i := 2; i < len(words); i++ {
