@@ -355,6 +355,41 @@ func TestNormalize(t *testing.T) {
 		{"sql", "select -1 where a in (-1, +2) and b = -3 and c between -4 and -5 limit -6",
 			"select ? where a in ( ? ) and b = ? and c between ? and ? limit ?"},
 		{"sql", "", ""},
+
+		// Lists, also of parameters, rows and what was cut.
+		{"sql", "select x from t where id in (1, 2, 'cut", "select x from t where id in ( ? )"},
+		{"sql", "select x from t where id in (1, -", "select x from t where id in ( ? )"},
+		{"sql", "select x from t where id in (1, 2,", "select x from t where id in ( ? )"},
+		{"sql", "select x from t where id in ($1, $2, $3) and y = $4",
+			"select x from t where id in ( $1 ) and y = $2"},
+		{"sql", "select x from t where id in (1, null)", "select x from t where id in ( ? )"},
+		{"sql", "select x from t where (a, b) in ((1, 2), (3, 4), (5",
+			"select x from t where ( a, b ) in ( ( ? ) )"},
+		{"sql", "select x from t where id in (select a, a from t where b in ($1, $2)) and c is null",
+			"select x from t where id in ( select a, a from t where b in ( $1 ) ) and c is null"},
+		{"sql", "select x from t where id in (a, b, 1", "select x from t where id in ( a, b, ?"},
+		{"sql", `select "in ( $1, $2 )" from t`, `select "in ( $1, $2 )" from t`},
+		{"sql", "insert into t (a, b) values (1, 2), (3, null), ( null,4 ) returning a, b",
+			"insert into t ( a, b ) values ( ? ) returning a, b"},
+		{"sql", "insert into t values ($1, $2), ($3, $4), ($5, $6) on conflict do update set a = $7",
+			"insert into t values ( $1, $2 ) on conflict do update set a = $3"},
+		{"sql", "insert into t values (1, now()), (2, now()), (3, default), (4, now())",
+			"insert into t values ( ?, now ( ) ), ( ?, default )"},
+		{"sql", "insert into t values (1, 2), (3, ", "insert into t values ( ? )"},
+		{"sql", "insert into t values (1, 2),", "insert into t values ( ? )"},
+		{"sql", "insert into t values (1, 'cut", "insert into t values ( ? )"},
+		{"sql", "insert into t values (now(", "insert into t values ( now ("},
+		{"mysql", "insert into t values (1), (2) on duplicate key update a = values(a), b = values(b)",
+			"insert into t values ( ? ) on duplicate key update a = values ( a ), b = values ( b )"},
+
+		// Names of savepoints.
+		{"sql", "SAVEPOINT __asyncpg_savepoint_161__;", "SAVEPOINT ?"},
+		{"sql", `RELEASE SAVEPOINT "s 3"`, "RELEASE SAVEPOINT ?"},
+		{"sql", "release sa_savepoint_3", "release ?"},
+		{"sql", "ROLLBACK TO sp_1; ROLLBACK  WORK TO SAVEPOINT sp_2",
+			"ROLLBACK TO ?; ROLLBACK WORK TO SAVEPOINT ?"},
+		{"sql", "ROLLBACK", "ROLLBACK"},
+		{"sql", "select savepoint a", "select savepoint a"},
 	} {
 		qt.Check(t, qt.Equals(normalizer(test.dialect)(test.text), test.want))
 	}

@@ -422,6 +422,44 @@ func (o *object) startText(t *testing.T) string {
 	return *start.Args[0].Text
 }
 
+// Savepoints that are numbered are one row for the server, since version 17,
+// and for --normalize.
+func TestStatementsOfSavepoints(t *testing.T) {
+	testprog.RequireBPF(t)
+	for _, root := range releases(t) {
+		t.Run(filepath.Base(root), func(t *testing.T) {
+			t.Setenv(testprog.ReleaseVariable, root)
+			server := testprog.StartPostgresForDrivers(t)
+			server.Query("SELECT pg_stat_statements_reset()")
+			r := watching(t, "--json", "--latency", "postgresql:statement", "--by", "query",
+				"--normalize", "sql", server.File)
+			statements := []string{"BEGIN"}
+			for i := range 3 {
+				for _, form := range []string{"SAVEPOINT s_%d", "RELEASE s_%d", `SAVEPOINT "s %d"`,
+					`ROLLBACK TO "s %d"`, `ROLLBACK TO SAVEPOINT "s %d"`, `RELEASE SAVEPOINT "s %d"`} {
+					statements = append(statements, fmt.Sprintf(form, i))
+				}
+			}
+			server.Query(append(statements, "COMMIT")...)
+			// For the server RELEASE is RELEASE SAVEPOINT.
+			form := func(text string) string { return strings.ReplaceAll(general(text), " SAVEPOINT", "") }
+			measured, itself := make(map[string]int), make(map[string]int)
+			for _, row := range r.interrupt().objects("row") {
+				measured[form(row.Keys["query"].(string))] += int(row.Count)
+			}
+			for line := range strings.Lines(server.Query(
+				"SELECT calls, query FROM pg_stat_statements WHERE query NOT LIKE '%pg_stat_%'")) {
+				calls, query, _ := strings.Cut(line, "|")
+				n, err := strconv.Atoi(calls)
+				qt.Assert(t, qt.IsNil(err))
+				itself[form(query)] += n
+			}
+			qt.Check(t, qt.DeepEquals(measured, itself))
+			qt.Check(t, qt.Equals(measured["SAVEPOINT ?"], 6))
+		})
+	}
+}
+
 var literal = regexp.MustCompile(`\$\d+|'[^']*'|-?\b\d+\b`)
 
 // general is a statement without its constants and parameters, cut.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package sqltext makes statements of SQL equal that differ only in numbers,
-// texts, comments and blanks.
+// texts, comments, blanks, the lengths of lists and the names of savepoints.
 package sqltext
 
 import (
+	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -22,9 +24,127 @@ func Normalizer(
 	normalizer := sqllexer.NewNormalizer(sqllexer.WithKeepSQLAlias(true),
 		sqllexer.WithKeepIdentifierQuotation(true), sqllexer.WithCollectTables(tables))
 	return func(statement string) (string, *sqllexer.StatementMetadata, error) {
-		return sqllexer.ObfuscateAndNormalize(prepare(statement, dbms), obfuscator, normalizer,
-			sqllexer.WithDBMS(dbms))
+		normal, about, err := sqllexer.ObfuscateAndNormalize(prepare(statement, dbms), obfuscator,
+			normalizer, sqllexer.WithDBMS(dbms))
+		return shorten(savepoint.ReplaceAllString(normal, "$1?")), about, err
 	}
+}
+
+var (
+	// savepoint is what stands before a name that drivers number, and the name.
+	savepoint = regexp.MustCompile(`(?i)((?:^|; )(?:savepoint|release(?: savepoint)?|` +
+		`rollback(?: work| transaction)? to(?: savepoint)?) )(?:"[^"]*"|[^\s";]+)`)
+	normalToken = regexp.MustCompile("\\s*(?:\"[^\"]*\"?|`[^`]*`?|[(),]|[^\\s(),\"`]+|$)")
+	parameter   = regexp.MustCompile(` \$\d+\b`)
+	manyValues  = regexp.MustCompile(`\?(?:, \?)+`)
+)
+
+// shorten leaves one of the values of IN, and one of the equal rows of VALUES.
+// It ends a list where the statement was cut within it. Parameters get the
+// numbers that they have if each list is of one value or row.
+func shorten(normal string) string {
+	tokens := normalToken.FindAllString(normal, -1)
+	short := slices.Clone(tokens[:0:0])
+	for i := 0; i < len(tokens); i++ {
+		short = append(short, tokens[i])
+		if i+1 == len(tokens) || strings.TrimSpace(tokens[i+1]) != "(" {
+			continue
+		}
+		switch strings.ToLower(strings.TrimSpace(tokens[i])) {
+		case "in":
+			list, size := shortList(tokens[i+1:])
+			short = append(short, list...)
+			i += size
+		case "values":
+			rows, size := shortRows(tokens[i+1:])
+			short = append(short, rows...)
+			i += size
+		}
+	}
+	if len(short) == len(tokens) {
+		return normal
+	}
+	numbers := make(map[string]string)
+	return parameter.ReplaceAllStringFunc(strings.Join(short, ""), func(text string) string {
+		if numbers[text] == "" {
+			numbers[text] = fmt.Sprintf(" $%d", len(numbers)+1)
+		}
+		return numbers[text]
+	})
+}
+
+// listSize returns the number of tokens to the end of a list in parentheses,
+// or 0 if it was cut, and the elements.
+func listSize(tokens []string) (size int, elements [][]string) {
+	depth, from := 0, 1
+	for i, token := range tokens {
+		switch strings.TrimSpace(token) {
+		case "(":
+			depth++
+		case ")":
+			if depth--; depth == 0 {
+				return i + 1, append(elements, tokens[from:i])
+			}
+		case ",":
+			if depth == 1 {
+				elements = append(elements, tokens[from:i])
+				from = i + 1
+			}
+		}
+	}
+	return 0, append(elements, tokens[from:])
+}
+
+// shortList returns a list with the first of its values, or nothing if there is
+// anything else in it than values.
+func shortList(tokens []string) (list []string, size int) {
+	size, elements := listSize(tokens)
+	if size == 0 {
+		if size = len(tokens); len(elements) > 1 {
+			elements = elements[:len(elements)-1] // it may not be whole
+		}
+	}
+	for _, element := range elements {
+		if form := formOf(element); form != " ?" && form != " ( ? )" {
+			return nil, 0
+		}
+	}
+	return slices.Concat(tokens[:1], elements[0], []string{" )"}), size
+}
+
+// shortRows returns the rows that have different forms.
+func shortRows(tokens []string) (rows []string, size int) {
+	var forms []string
+	for {
+		n, _ := listSize(tokens[size:])
+		row := tokens[size:][:n]
+		if n == 0 && forms == nil {
+			return shortList(tokens)
+		} else if n == 0 { // cut
+			return rows, len(tokens)
+		}
+		if form := formOf(row); !slices.Contains(forms, form) {
+			if forms = append(forms, form); len(forms) > 1 {
+				rows = append(rows, ",")
+			}
+			rows = append(rows, row...)
+		}
+		size += n
+		switch rest := tokens[size:]; {
+		case len(rest) == 1 && rest[0] == ",": // cut
+			return rows, len(tokens)
+		case len(rest) < 2 || rest[0] != "," || strings.TrimSpace(rest[1]) != "(":
+			return rows, size
+		}
+		size++
+	}
+}
+
+// formOf returns what values of equal form have in common: a parameter is a
+// value, and so are several.
+func formOf(tokens []string) string {
+	text := parameter.ReplaceAllString(strings.Join(tokens, ""), " ?")
+	return manyValues.ReplaceAllString(text, "?")
 }
 
 // prepare changes what the obfuscator takes for something else: texts and
@@ -36,9 +156,11 @@ func Normalizer(
 //   - MySQL has a comment after two dashes only if a blank follows.
 //   - A number may have underscores, or a base.
 //   - A sign after a value is no part of the number: x-1 is not x+1.
+//   - A NULL in a list is a value.
 func prepare(statement string, dbms sqllexer.DBMSType) string {
 	var b strings.Builder
 	isValue := false // the token before is one, and a sign after it is an operator
+	inList := false  // the token before begins an element of a list
 	for at := 0; at < len(statement); {
 		rest := statement[at:]
 		token := sqllexer.New(rest, sqllexer.WithDBMS(dbms)).Scan()
@@ -67,13 +189,17 @@ func prepare(statement string, dbms sqllexer.DBMSType) string {
 			}
 			isValue = true
 		case token.Type == sqllexer.SPACE, token.Type == sqllexer.COMMENT:
+		case token.Type == sqllexer.NULL && inList:
+			text, isValue = "0", true
 		default:
 			isValue = rest[0] == ')' || rest[0] == ']' || slices.Contains(values, token.Type)
 		}
 		if size == 0 { // a zero byte, which ends the statement for the lexer
 			break
 		}
-		b.WriteString(text)
+		if b.WriteString(text); strings.TrimSpace(text) != "" && token.Type != sqllexer.COMMENT {
+			inList = text == "(" || text == ","
+		}
 		at += size
 	}
 	return b.String()
