@@ -268,7 +268,7 @@ lint:
 	$(tool) ./api ..
 	# what is not for Linux alone, for 64 bits alone, or for one byte order
 	GOOS=darwin $(inmodules) vet $(all)
-	GOOS=windows $(inmodules) vet $(pure) ./internal/defs ./proc ./internal/procfs ./internal/procwatch ./cmd/usdtlist
+	GOOS=windows $(inmodules) vet $(pure) ./internal/defs ./usdt/proc ./internal/procfs ./internal/procwatch ./cmd/usdtlist
 	GOARCH=386 $(inmodules) vet $(all)
 	GOARCH=s390x $(inmodules) vet $(pure)
 

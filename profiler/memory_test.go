@@ -16,9 +16,9 @@ import (
 
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/testneeds"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // compile compiles a program, or a library to preload.

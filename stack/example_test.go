@@ -11,10 +11,10 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/proc"
 	"github.com/gousdt/gousdt/watch"
 )
 

@@ -26,7 +26,7 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // Files and processes that do not answer cost their owners their names, and

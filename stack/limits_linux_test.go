@@ -20,7 +20,7 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // fixture is a Symbolizer of processes that are made up.

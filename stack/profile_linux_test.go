@@ -22,11 +22,11 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/usdt/libbpf"
+	"github.com/gousdt/gousdt/usdt/proc"
 	"github.com/gousdt/gousdt/watch"
 )
 

@@ -22,10 +22,10 @@ import (
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/tracing"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // An Attachment is the probes of one file that a session watches. It ends with

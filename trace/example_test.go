@@ -26,9 +26,9 @@ import (
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/proc"
 	"github.com/gousdt/gousdt/watch"
 )
 

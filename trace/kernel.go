@@ -17,8 +17,8 @@ import (
 
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/sys"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // maxFamily bounds the processes of a family that run at a time. A build has

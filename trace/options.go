@@ -19,10 +19,10 @@ import (
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/pattern"
 	"github.com/gousdt/gousdt/internal/tracing"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // SessionOptions are the options of a session. With the zero value every hit

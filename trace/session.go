@@ -20,10 +20,10 @@ import (
 	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/ldso"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/proc"
 	"github.com/gousdt/gousdt/watch"
 )
 

@@ -20,9 +20,9 @@ import (
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/tracing"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/proc"
 	"github.com/gousdt/gousdt/watch"
 )
 

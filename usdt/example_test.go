@@ -22,9 +22,9 @@ import (
 	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/usdt/libbpf"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // Count the exceptions that C++ programs throw in a second, with a program that

@@ -30,8 +30,8 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // modelSpecs is the room of a model's Manager.

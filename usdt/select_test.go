@@ -25,9 +25,9 @@ import (
 	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/usdt/libbpf"
+	"github.com/gousdt/gousdt/usdt/proc"
 	"github.com/gousdt/gousdt/watch"
 )
 

@@ -15,8 +15,8 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 const (

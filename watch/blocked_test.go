@@ -15,7 +15,7 @@ import (
 	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/testneeds"
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // A file that does not answer when it is opened or attached holds up neither

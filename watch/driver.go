@@ -14,8 +14,8 @@ import (
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // A Part is what a watch attaches with, and the probes that it is for.

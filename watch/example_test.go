@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/proc"
 	"github.com/gousdt/gousdt/watch"
 )
 

@@ -17,7 +17,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/testneeds"
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 func pass(t *testing.T, f *Watch) {

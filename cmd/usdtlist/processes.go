@@ -18,7 +18,7 @@ import (
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // mapped is a file that processes map, or that one of them would find by a name

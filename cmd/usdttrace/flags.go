@@ -15,9 +15,9 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/defs"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/proc"
 	"github.com/gousdt/gousdt/watch"
 )
 

@@ -28,9 +28,9 @@ import (
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // explain returns the text of an error as it is printed. For a missing

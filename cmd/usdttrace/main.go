@@ -28,9 +28,9 @@ import (
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/internal/unwind"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // Exit statuses.

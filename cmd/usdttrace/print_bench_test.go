@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // BenchmarkPrint prints what tools/bench/print.go has printed: an event of

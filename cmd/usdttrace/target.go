@@ -32,9 +32,9 @@ import (
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // targets has the files named on the command line, and facts about all files

@@ -19,8 +19,8 @@ import (
 
 	"github.com/cilium/ebpf/rlimit"
 
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt/proc"
 	"github.com/gousdt/gousdt/watch"
 )
 

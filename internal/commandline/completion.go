@@ -15,7 +15,7 @@ import (
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/terminal"
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // Shells are the shells for which there is a [CompletionScript].

@@ -13,7 +13,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // Files beyond the share of descriptors are refused by name, and taken when

@@ -15,7 +15,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 func TestPIDs(t *testing.T) {

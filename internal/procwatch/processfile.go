@@ -15,7 +15,7 @@ import (
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // ProcessFile is a file with wanted probes in a process that maps it. It does

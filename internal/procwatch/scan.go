@@ -11,7 +11,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // why is the reason of a scan, which decides how thorough it is.

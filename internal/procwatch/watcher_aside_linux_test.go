@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // block makes reading the mappings of a process block: they are a pipe that is

@@ -17,8 +17,8 @@ import (
 
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // Config is the configuration of a receiver. README.md describes the settings.

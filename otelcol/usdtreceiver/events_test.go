@@ -25,9 +25,9 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // Processes and threads that have no number here are not those of number 0.

@@ -18,8 +18,8 @@ import (
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/stack"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 const (

@@ -11,9 +11,9 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // maxStacks is the most stacks of an event in a profile. The hits at others are

@@ -28,8 +28,8 @@ import (
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt/proc"
 	"github.com/gousdt/gousdt/watch"
 )
 

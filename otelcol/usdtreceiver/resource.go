@@ -15,7 +15,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // resource is a process, or a container or other control group. Equal ones are

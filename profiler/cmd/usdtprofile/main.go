@@ -28,10 +28,10 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/defs"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/profiler"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt/proc"
 	"github.com/gousdt/gousdt/watch"
 )
 

@@ -8,7 +8,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // The processes of containers, and of these only those that run Python.

@@ -14,7 +14,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // cgroup2 returns where cgroup version 2 is mounted.

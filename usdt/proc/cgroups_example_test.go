@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt/proc"
 )
 
 // The container of a process in a Kubernetes pod, from the path of its cgroup.
