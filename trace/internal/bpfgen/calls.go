@@ -750,27 +750,63 @@ func (b *builder) activation(c *call) *Activation {
 	return nil
 }
 
-// readActivation sets R9 to the frame of the interpreter, or to 0.
-func (b *builder) readActivation(a *Activation) {
-	at, unread, read := b.Temporary(8), b.Label(), b.Label()
-	b.siteNumber(r3, uint64(a.Variable))
-	b.Emit(load(r1, r6, 8*savedRegisters[b.kernel.Machine].PC), asm.Add.Reg(r3, r1))
-	for _, member := range a.Members[:a.Depth] {
-		b.CallOr(unread, asm.FnProbeReadUser, onStack(at), 8)
-		b.Emit(fromStack(r3, at), asm.Add.Imm(r3, member))
+// readActivation sets R9 to the frame of the interpreter, or to 0. R7 points to
+// the stack of calls.
+//
+// What points to the frame may be a variable of the interpreter's loop, on the
+// stack of C, as in Python 3.11: it is as far from the stack pointer at each
+// hit of a site. So the thread's last one is kept, with the stack pointer: one
+// read of user memory in place of three saves 130 of 490 ns.
+func (b *builder) readActivation(c *call, a *Activation) {
+	saved, at := savedRegisters[b.kernel.Machine], b.Temporary(8)
+	unread, read, all, known := b.Label(), b.Label(), b.Label(), b.Label()
+	last := c.lasts()
+	if b.site.Pairs[c.Latency].Start == 0 {
+		last += lastSize
 	}
+	b.Emit(load(r1, r6, 8*saved.PC), load(r2, r6, 8*saved.SP), load(r3, r7, last))
+	b.JumpIf(asm.JNE, r1, r3, all)
+	b.Emit(load(r3, r7, last+8))
+	b.JumpIf(asm.JNE, r2, r3, all)
+	b.Emit(load(r3, r7, last+16))
+	b.Place(known)
+	b.Emit(asm.Add.Imm(r3, a.Members[a.Depth-1]))
 	b.CallOr(unread, asm.FnProbeReadUser, onStack(at), 8)
 	b.Emit(fromStack(r9, at))
 	b.Place(read)
 	b.Aside(unread, read, func() { b.Emit(set(r9, 0)) })
+	b.Aside(all, known, func() {
+		b.siteNumber(r3, uint64(a.Variable))
+		b.Emit(load(r1, r6, 8*saved.PC), asm.Add.Reg(r3, r1))
+		for i := range a.Depth {
+			if i > 0 {
+				b.Emit(asm.Add.Imm(r3, a.Members[i-1]))
+			}
+			b.CallOr(unread, asm.FnProbeReadUser, onStack(at), 8)
+			b.Emit(fromStack(r3, at))
+		}
+		b.Emit(load(r2, r6, 8*saved.SP), mov(r1, r3), asm.Sub.Reg(r1, r2))
+		b.If(asm.JLT, r1, nearStack, r0, func() {
+			b.Emit(load(r1, r6, 8*saved.PC), store(r7, last, r1), store(r7, last+8, r2),
+				store(r7, last+16, r3))
+		})
+	})
 }
+
+// lastSize is the size of what readActivation keeps of starts, and of ends: the
+// site, the stack pointer, and the pointer to the frame. That is no more than
+// nearStack above the stack pointer.
+const (
+	lastSize  = 24
+	nearStack = 4096
+)
 
 // frame sets R9 to the frame at the site, without its lowest bits. It changes
 // R0 to R5.
 func (b *builder) frame(c *call) {
 	saved, f := savedRegisters[b.kernel.Machine], b.site.Frame
 	if a := b.activation(c); a != nil {
-		b.readActivation(a)
+		b.readActivation(c, a)
 		b.Emit(asm.And.Imm(r9, -callBits-1))
 		return
 	}

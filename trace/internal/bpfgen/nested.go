@@ -62,6 +62,14 @@ func (l *Latency) paths() int { return l.after(nestedInner) + 8*l.depth() }
 
 // StackSize is the size of a stack of calls.
 func (l *Latency) StackSize() int {
+	if l.Deep {
+		return l.lasts() + 2*lastSize
+	}
+	return l.lasts()
+}
+
+// lasts is where what readActivation keeps follows all else.
+func (l *Latency) lasts() int {
 	if l.Nested {
 		return l.paths() + 8*l.depth()
 	}
