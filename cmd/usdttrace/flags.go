@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,7 +99,13 @@ func (o *scopeFlags) declare(flags *commandline.Flags) {
 		}
 		return nil
 	}
-	flags.Once(&o.where, "where")
+	flags.Func(func(condition string) error {
+		if o.where != "" {
+			return fmt.Errorf("is given a second time: join them, as in --where '(%s) && (%s)'", o.where, condition)
+		}
+		o.where = condition
+		return nil
+	}, "where")
 	flags.Texts(&o.names, "names")
 	flags.List(o.addLimit, "limits")
 	flags.Time(&o.after, "after")
@@ -275,22 +282,29 @@ func (o *options) tableRules() []rule {
 		{o.csv && (!o.aggregates() || o.json || o.live || o.byStack() || o.linear != nil),
 			"--csv is for tables: it goes with --count, --sum, --hist or --latency, but not with " +
 				"--json, --live, --by stack and --linear"},
-		{!o.aggregates() &&
-			(len(o.by) > 0 || o.top > 0 || o.sort != "" || o.maxKeys > 0 || o.normalize != nil),
-			"--by, --top, --sort, --max-keys and --normalize go with --count, --sum, " +
-				"--hist or --latency, and not with --chrome-trace"},
+		{o.shapesTables() && o.chromeTrace != "" && !o.aggregates(),
+			"--by, --top, --sort, --max-keys and --normalize do not go with --chrome-trace"},
+		{o.shapesTables() && !o.aggregates(),
+			"--by, --top, --sort, --max-keys and --normalize are for tables: they go with --count, " +
+				"--sum, --hist or --latency, as in --latency postgresql:statement --by user"},
 		{len(commandline.Split(o.sum)) > 1, severalTerms("--sum", o.sum)},
 		{len(commandline.Split(o.hist)) > 1, severalTerms("--hist", o.hist)},
 		{o.linear != nil && o.hist == "" && o.latency == nil,
 			"--linear goes with --hist or --latency"},
 		{o.self && (o.latency == nil || o.chromeTrace != ""),
-			"--self goes with --latency, and not with --chrome-trace"},
+			"--self goes with --latency, as in --latency python:function --self --by function, " +
+				"and not with --chrome-trace"},
 		{o.self && o.profiles() && (len(o.by) != 1 || o.byStack()),
 			"--self with --flamegraph, --folded and --pprof shows which calls are inside which: " +
 				"--by names them, as in --latency python:function --by function"},
 		{o.interval > 0 && !o.aggregates() && o.slow == nil,
 			"--interval goes with --count, --sum, --hist, --latency or --slow"},
 	}
+}
+
+// shapesTables reports whether a flag is given that says what is in a table.
+func (o *tableFlags) shapesTables() bool {
+	return len(o.by) > 0 || o.top > 0 || o.sort != "" || o.maxKeys > 0 || o.normalize != nil
 }
 
 // severalTerms is the error for a list of terms where one is wanted.
@@ -315,7 +329,14 @@ func (o *stackFlags) declare(flags *commandline.Flags) {
 	flags.Switch(&o.lines, "lines")
 	flags.Text(&o.pprofFile, "pprof")
 	flags.Text(&o.foldedFile, "folded")
-	flags.Text(&o.flamegraphFile, "flamegraph")
+	flags.Func(func(path string) error {
+		if ending := filepath.Ext(path); slices.Contains([]string{".svg", ".png", ".pdf"}, ending) {
+			return fmt.Errorf("is a page in HTML, which a browser shows under a name such as %s.html",
+				strings.TrimSuffix(path, ending))
+		}
+		o.flamegraphFile = path
+		return nil
+	}, "flamegraph")
 }
 
 // outputFlags say how and how long something is printed.

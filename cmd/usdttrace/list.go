@@ -228,6 +228,16 @@ func (t *targets) missingPair(where string) error {
 			if t.options.match != "" { // probes without it are not among those that are watched
 				return &nothingError{errNoMatch}
 			}
+			// Those watched may have no pair where the file has some.
+			for _, sel := range selections {
+				whole, err := defs.List(sel.File())
+				if err != nil {
+					continue
+				}
+				if e := t.definitions.NewPairError(p, whole); len(e.Pairs) > 0 {
+					return &nothingError{fmt.Errorf("%s: %w", sel.Name(), e)}
+				}
+			}
 			return &nothingError{t.definitions.NewPairError(p, listing)}
 		}
 	}

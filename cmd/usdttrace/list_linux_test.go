@@ -203,6 +203,8 @@ func TestWrongCommandLinesGetAMessageAboutWhatWasTyped(t *testing.T) {
 	}
 	qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, "members.d"), []byte(
 		"provider members { probe request(struct request *request, int code); };"), 0o600)))
+	qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, "calls.d"), []byte(
+		"provider gousdt_test { call work() { three .. twelve; }; };"), 0o600)))
 	self, err := os.Executable()
 	qt.Assert(t, qt.IsNil(err))
 	var got strings.Builder

@@ -33,6 +33,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gousdt/gousdt/internal/defs"
 )
 
 const (
@@ -447,16 +449,25 @@ func (p *parser) mean(t *Term, name, meaning string) {
 }
 
 func (p *parser) unknown(name string) string {
-	named := ""
+	const (
+		always = "pid, tid, uid, gid, cpu, cgroup, container, comm, cookie, provider, probe"
+		atEnd  = "duration, failed, self"
+	)
+	named, words := "", always+", "+atEnd+", site, stack"
 	if p.names != nil {
 		named = "the names of arguments, "
 		if keys, _ := p.names(""); keys != "" {
 			named += keys + ", "
+			words += ", " + keys
 		}
 	}
-	return name + " is not known; these are: argN, str(argN), " + named +
-		"global.NAME, pid, tid, uid, gid, cpu, cgroup, container, comm, cookie, provider, probe; " +
-		"at the end of a call duration, failed, self, start.argN; as keys site, stack, calls(argN)"
+	nearest := ""
+	if word := defs.NearestWord(name, strings.Split(words, ", ")); word != "" {
+		nearest = " (nearest: " + word + ")"
+	}
+	return name + " is not known" + nearest + "; these are: argN, str(argN), " + named +
+		"global.NAME, " + always + "; at the end of a call " + atEnd +
+		", start.argN; as keys site, stack, calls(argN)"
 }
 
 // str reads what follows the word: (argN [, LENGTH] [, MAX]), where LENGTH is

@@ -235,7 +235,7 @@ func TestWhatIsWrongIsSaidAndWhere(t *testing.T) {
 		`global.a.b`:             `9: a member is written global.a->b`,
 		`global == 1`:            `1: global is not known; .*`,
 		`str(global.) == ""`:     `12: the symbol of a variable is expected here`,
-		`start == 1`:             `1: start is not known; .*`,
+		`start == 1`:             `1: start is not known .*`,
 		`str(start arg0) == ""`:  `11: \. is expected here`,
 		strings.Repeat("(", 100) + "arg0" + strings.Repeat(")",
 			100): "66: more than 64 brackets inside each other",
@@ -280,7 +280,7 @@ func TestTermsAreUnderstood(t *testing.T) {
 		"pie":             ".*pie is not known.*",
 		"str(fd)":         ".*column 1: fd is not a string",
 		"str(start.user)": ".*column 11: user is no argument: .*",
-		"str(pie)":        ".*column 5: pie is not known; these are: .*", "user fd": ".*separated by commas",
+		"str(pie)":        `.*column 5: pie is not known \(nearest: pid\); these are: .*`, "user fd": ".*separated by commas",
 		"loop": ".*loop is not known.*", "more": ".*the end of what more stands for is expected.*",
 		"odd": ".*column 1: odd stands for .*", "open": ".*column 1: open stands for .*",
 	} {
