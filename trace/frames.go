@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/unwind"
@@ -120,12 +121,53 @@ func (f *filePairs) at(site *usdt.Site, latencies []*latency) (map[*bpfgen.Laten
 	return own, frame
 }
 
+// namesOf returns which texts the start and the end of a pair share by their
+// names, see [bpfgen.Ends], unless they have an activation or need none.
+func (s *definition) namesOf(
+	l *latency, args map[[2]string][][]argspec.Arg, pair *defs.Pair, a *bpfgen.Activation,
+) (start, done [2]int) {
+	definitions := s.opts.known()
+	if a.Depth > 0 || l.Fails || !s.hasActivation(pair.String()) {
+		return start, done
+	}
+	starts, ends := args[nameOf(&pair.Start)], args[nameOf(&pair.Done)]
+	ofDone, n := named(definitions, &pair.Done, ends), 0
+	for i, arg := range named(definitions, &pair.Start, starts) {
+		j := slices.IndexFunc(ofDone, func(other defs.Argument) bool { return other.Name == arg.Name })
+		if arg.IsText && j >= 0 && comparesAll(starts, i) && comparesAll(ends, j) && n < len(start) {
+			start[n], done[n] = i+1, j+1
+			n++
+		}
+	}
+	return start, done
+}
+
+// hasActivation reports whether definitions say that an interpreter's frames
+// tell the calls of a pair apart.
+func (s *definition) hasActivation(pair string) bool {
+	provider, name, _ := strings.Cut(pair, ":")
+	function, _, _ := s.opts.known().Frame(provider, name, func(string) bool { return true })
+	return function != ""
+}
+
+// mayBeDeep reports whether a pattern selects such a pair among the probes that
+// definitions have.
+func (s *definition) mayBeDeep(pattern defs.PairPattern) bool {
+	var all defs.Listing
+	for probe := range s.opts.known().Probes() {
+		all.Probes = append(all.Probes, defs.FileProbe{Provider: probe.Provider, Name: probe.Name})
+	}
+	return slices.ContainsFunc(s.opts.known().NamedPairs(&all, pattern), func(pair defs.Pair) bool {
+		return s.hasActivation(pair.String())
+	})
+}
+
 // activationOf returns where the frames of an interpreter are, with the address
 // of the variable in the file, if the definition of a pair says so and the file
 // has it in that way.
-func (s *Session) activationOf(sel *usdt.Selection, pair *defs.Pair) (a bpfgen.Activation) {
+func (s *Session) activationOf(l *latency, sel *usdt.Selection, pair *defs.Pair) (a bpfgen.Activation) {
 	header, open := sel.File().Header(), elffile.OSFile(sel.File())
-	if open == nil || header.Class != elf.ELFCLASS64 || header.ByteOrder != binary.LittleEndian {
+	if !l.Deep || open == nil || header.Class != elf.ELFCLASS64 || header.ByteOrder != binary.LittleEndian {
 		return a
 	}
 	provider, name, _ := strings.Cut(pair.String(), ":")

@@ -31,6 +31,7 @@ type comparison struct {
 type seen struct {
 	ended, differ uint64 // calls, and those in which the argument differed
 	many          bool   // so many calls of a thread have ended that no more were looked at
+	mixed         int    // threads of which no call is measured any more
 	last          []differing
 }
 
@@ -47,6 +48,9 @@ func (s *seen) add(process int, c bpfgen.Compared) {
 	s.ended += uint64(c.Ended)
 	s.differ += uint64(c.Differ)
 	s.many = s.many || c.Ended >= bpfgen.MaxCompared
+	if c.Mixed {
+		s.mixed++
+	}
 	for _, call := range c.Last[:min(len(c.Last), maxDiffering-len(s.last))] {
 		s.last = append(s.last, differing{call, process})
 	}
@@ -123,7 +127,12 @@ func (o *openCalls) mismatch(l *Losses) (text, match string) {
 	for _, number := range slices.Sorted(maps.Keys(o.compared)) {
 		c := o.compared[number]
 		of := seen{c.past.ended + c.now.ended, c.past.differ + c.now.differ, c.past.many || c.now.many,
-			slices.Concat(c.past.last, c.now.last)}
+			c.past.mixed + c.now.mixed, slices.Concat(c.past.last, c.now.last)}
+		if of.mixed > 0 {
+			return fmt.Sprintf("%s: functions do not end in the reverse order of their starts in %d of the threads, "+
+				"as with greenlets: times from before that was seen may be wrong, and calls after it are not measured",
+				c.pair, of.mixed), ""
+		}
 		all.ended, all.many = all.ended+of.ended, all.many || of.many
 		if of.differ > all.differ && c.isWrong(&of) {
 			worst, all.differ = c, of.differ

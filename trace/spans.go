@@ -34,7 +34,10 @@ import (
 // end belongs to the last start of the pair in the thread that has no end yet.
 //
 // Starts and ends of python:function belong together by the frames of the
-// interpreter, up to Python 3.11, because its greenlets share a stack.
+// interpreter, up to Python 3.11, because its greenlets share a stack. Where
+// these are not known, the calls of a thread are not measured from the first
+// end on that is of another function than the last start, or as soon as a start
+// shows that the stack has been changed (Losses.Overlapped).
 //
 // So calls can be nested, up to 64 of a pair, 128 if "self" or "calls(...)" is
 // wanted, or 512 of python:function; if there are more, the outermost are
@@ -162,9 +165,7 @@ func (s *definition) latency(l *Latency) (*latency, error) {
 	p := &latency{pair: pair, of: *l}
 	names := s.opts.names(nil, pair)
 	p.Fails = strings.Contains(l.Pair, "|") // or a name does
-	provider, name, _ := strings.Cut(pair.String(), ":")
-	function, _, _ := s.opts.known().Frame(provider, name, func(string) bool { return true })
-	p.Deep = function != ""
+	p.Deep = s.mayBeDeep(pair)
 	if call, ok := s.opts.known().Call(pair); ok {
 		if err := p.setCall(&call, names); err != nil {
 			return nil, optionError("Pair", err)
@@ -603,17 +604,19 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 				both.match, both.start, both.done = "", 0, 0
 			}
 			s.openCalls.compare(number, both)
-			activation := s.activationOf(sel, &pair)
+			activation := s.activationOf(l, sel, &pair)
 			found.activations += activation.Depth
 			p, e := part(nameOf(&start))
-			e.Activation = activation
+			var ofDone [2]int
+			e.Activation, e.Lone = activation, len(at[nameOf(&start)]) == 1
+			e.Names, ofDone = s.namesOf(l, args, &pair, &activation)
 			e.Alone, e.StartBy, e.Compared, e.Width = alone, match, both.start, both.width
 			if p.other, e.Start = true, number; len(pair.Failed) > 0 {
 				p.done = &done
 			}
 			p, e = part(nameOf(&done))
 			p.other, e.Done, e.Alone, e.DoneBy = true, number, alone, match
-			e.Activation = activation
+			e.Activation, e.Names = activation, ofDone
 			e.Compared, e.Width = both.done, both.width
 			for i := range pair.Failed {
 				p, e = part(nameOf(&pair.Failed[i]))

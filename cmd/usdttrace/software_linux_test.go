@@ -498,9 +498,7 @@ for name, (count, least, most) in said.items():
     print("said", name, count, int(least * 1e9), int(most * 1e9), file=sys.stderr)
 `
 
-// Greenlets have one stack in turn. The program says how long each function
-// ran, as seen from inside and from outside.
-func TestGreenletsOfPython(t *testing.T) {
+func greenlets(t *testing.T) (program, script string) {
 	testprog.RequireBPF(t)
 	python := testprog.StartPython(t)
 	python.Stop()
@@ -509,11 +507,18 @@ func TestGreenletsOfPython(t *testing.T) {
 	if exec.Command(program, "-c", "import greenlet").Run() != nil {
 		testneeds.Missing(t, "greenlets of %s (Debian: python3-greenlet)", program)
 	}
-	script := filepath.Join(t.TempDir(), "greenlets.py")
+	script = filepath.Join(t.TempDir(), "greenlets.py")
 	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte(greenletScript), 0o644)))
-	r := start(t, "--json", "--latency", "python:function", "--self", "--sum", "duration",
-		"--by", "calls(function),function", "--where", fmt.Sprintf("filename == %q", script), "--", program,
-		script).wait()
+	return program, script
+}
+
+// Greenlets have one stack in turn. The program says how long each function
+// ran, as seen from inside and from outside.
+func TestGreenletsOfPython(t *testing.T) {
+	program, script := greenlets(t)
+	r := start(t, "--json", "--latency", "python:function__entry..python:function__return", "--self",
+		"--sum", "duration", "--by", "calls(function),function", "--where",
+		fmt.Sprintf("filename == %q", script), "--", program, script).wait()
 	calls, took := make(map[string]uint64), make(map[string]int64)
 	for _, row := range r.objects("row") {
 		if function := fmt.Sprint(row.Keys["function"]); row.Aggregation != kindSelf {
@@ -540,4 +545,24 @@ func TestGreenletsOfPython(t *testing.T) {
 		}
 	}
 	qt.Check(t, qt.Equals(said, 4))
+}
+
+// Where the interpreter's frame is not known, here for want of the function
+// that leads to it, no call is measured once greenlets have been seen.
+func TestGreenletsWithoutFrames(t *testing.T) {
+	program, script := greenlets(t)
+	names := filepath.Join(t.TempDir(), "python.d")
+	qt.Assert(t, qt.IsNil(os.WriteFile(names,
+		[]byte("#pragma gousdt frame python:function no_such_function 24,24\n"), 0o644)))
+	r := start(t, "--json", "--names", names, "--latency", "python:function", "--self", "--by",
+		"calls(function),function", "--where", fmt.Sprintf("filename == %q", script), "--", program,
+		script).wait()
+	for _, row := range r.objects("row") {
+		function := fmt.Sprint(row.Keys["function"])
+		qt.Check(t, qt.IsFalse(slices.Contains([]string{"wait", "report", "handle", "work"}, function)),
+			qt.Commentf("%v", row))
+	}
+	summary := r.objects("summary")[0]
+	qt.Check(t, qt.IsTrue(summary.Overlapped >= 1000), qt.Commentf("%v", summary))
+	qt.Check(t, qt.StringContains(r.stdout, "as with greenlets"))
 }

@@ -281,11 +281,16 @@ func (l *losses) mismatch() string {
 	switch {
 	case l.Mismatch == "":
 		return ""
+	case l.isMixed():
+		return l.Mismatch
 	case l.Match == "":
 		return l.Mismatch + ": --match?"
 	}
 	return fmt.Sprintf("%s: --match %s?", l.Mismatch, l.Match)
 }
+
+// isMixed reports whether nothing matches starts and ends.
+func (l *losses) isMixed() bool { return strings.HasSuffix(l.Mismatch, "not measured") }
 
 // guessed says where it is not known which end belongs to which start.
 func (l *losses) guessed() string {
@@ -327,6 +332,10 @@ func (s *summary) text() string {
 		exited += ", or that had failed before" + unended
 		unfinished += ", or had failed and ended at another probe (PAIR|PROBE names it)"
 	}
+	match := " (--match names what both have)"
+	if s.losses.isMixed() {
+		match = ""
+	}
 	null := "a pointer was null or near it"
 	if s.behind != "" {
 		null += " (" + s.behind + ": of a process that works for no client of its own, as a parallel worker, " +
@@ -353,7 +362,7 @@ func (s *summary) text() string {
 		{s.losses.Starts, "not measured: there was no room for more starts"},
 		{s.losses.Left, "not measured: " + left},
 		{s.losses.Overlapped, "not measured: calls that overlap others, " +
-			"so that it is not known which end belongs to which start (--match names what both have)"},
+			"so that it is not known which end belongs to which start" + match},
 		{s.losses.Killed, "without an end: " + killed},
 		{s.losses.Exited, "without an end: " + exited},
 		{s.losses.Replaced, "not measured: " + without},

@@ -84,7 +84,12 @@ func (m *Match) ByThread() bool {
 // StartBy and DoneBy match the calls of these pairs, if not as those of the
 // Latency.
 //
-// Activation, if it has a Depth, takes the place of Site.Frame.
+// Activation, if it has a Depth, takes the place of Site.Frame. Names are for
+// interpreters without one: 1 more than the numbers of arguments that start and
+// end of a call have equal. A thread in which they differ has several stacks in
+// one place, and none of its calls is measured from then on. So has one that
+// starts a call above an open one. Lone says that no other site starts them, so
+// that addresses at starts show this.
 //
 // Alone says that ends and starts of calls that overlap do not tell which
 // belong together, and Over that no call goes on where Failed is passed.
@@ -103,6 +108,8 @@ type Ends struct {
 	StartBy, DoneBy     *Match
 	Framed              bool
 	Activation          Activation
+	Names               [2]int
+	Lone                bool
 	Alone, Over         bool
 	Compared, Width     int
 	Index               uint16
@@ -213,8 +220,12 @@ func (b *builder) start(l *Latency, pair uint32) {
 		b.inside(c, done)
 		b.startWord(c, saves)
 	}
+	if b.named(c) {
+		b.Emit(loadN(r1, r7, callsTorn, asm.Half))
+		b.JumpIfImm(asm.JNE, r1, 0, r2, done)
+	}
 	b.compareStart(c)
-	b.push(c)
+	b.push(c, done)
 	if len(l.Values) > 0 {
 		b.keep(c)
 	}
@@ -256,6 +267,12 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	if b.activation(c) != nil {
 		b.JumpIfImm(asm.JEq, r9, 0, r1, unmatched) // it could not be read
 	}
+	mixed := b.Label()
+	if b.named(c) {
+		b.Emit(loadN(r2, r7, callsTorn, asm.Half))
+		b.JumpIfImm(asm.JNE, r2, 0, r1, mixed)
+		b.Aside(mixed, none, func() { b.lost(CounterOverlapped, set(r1, 1)) })
+	}
 	b.Emit(loadN(r2, r7, callsCount, asm.Word))
 	empty := unmatched
 	if c.Nested {
@@ -273,6 +290,15 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 			b.Place(some)
 			b.JumpIfImm(asm.JLT, r2, 1, r3, unmatched) // never: for the verifier
 		})
+	}
+	if b.named(c) {
+		other := b.Label()
+		b.Emit(load(r0, r4, callFrame), asm.And.Imm(r0, -callBits-1), asm.Xor.Reg(r0, r9))
+		if !b.framed(c) {
+			b.Emit(asm.RSh.Imm(r0, 64-callNames))
+		}
+		b.JumpIfImm(asm.JNE, r0, 0, r3, other)
+		b.Aside(other, mixed, b.mix)
 	}
 	switch {
 	case b.site.Pairs[l].Over:
@@ -390,9 +416,10 @@ const (
 	callsLeft = callsShared
 	callsSome = callsInside
 
-	// With an Activation, whether a call has ended that was not the innermost,
-	// 2 bytes.
+	// With an Activation, 1 if a call has ended that was not the innermost;
+	// with Ends.Names, tornAll if none is measured any more. 2 bytes.
 	callsTorn = callsIndex
+	tornAll   = 2
 
 	// Of a call: when it began, its frame with what is known of the call in the
 	// lowest bits, and the start's conditions and site.
@@ -412,6 +439,14 @@ const (
 
 	callOver = callLeft | callFailed
 	callBits = callOver | callForeign
+
+	// With Ends.Names the upper bits are made of these, and the address is in
+	// the others.
+	callNames = 16
+
+	// leastInterpreter is less than what an interpreter that is called by
+	// another one takes of the stack.
+	leastInterpreter = 64
 )
 
 // After the calls, without Outermost, follow how many of them have ended, as
@@ -439,6 +474,7 @@ const (
 type Compared struct {
 	Ended, Differ uint32 // calls, of the first MaxCompared
 	Last          []Differing
+	Mixed         bool // no call is measured any more, see Ends.Names
 }
 
 // Differing is a call in which the argument differed: its values at the start
@@ -455,6 +491,7 @@ func (l *Latency) Compared(stack []byte) (c Compared) {
 	}
 	word := func(at int) uint32 { return binary.NativeEndian.Uint32(stack[at:]) }
 	c.Ended, c.Differ = word(l.after(callsEnded)), word(l.after(callsDiffer))
+	c.Mixed = binary.NativeEndian.Uint16(stack[callsTorn:]) == tornAll
 	for n := c.Differ - min(c.Differ, pairsKept); n != c.Differ; n++ {
 		at := l.after(callsPairs) + pairSize*int(n%pairsKept)
 		c.Last = append(c.Last, Differing{word(at), word(at + 4),
@@ -638,8 +675,9 @@ func (b *builder) lookUpOrMake(c *call, m int, full argcode.Label) {
 
 // push emits code that pushes a call on the stack at R7, without its time, and
 // stores its place after the key. Afterwards R7 points callsFirst bytes before
-// the call.
-func (b *builder) push(c *call) {
+// the call. It goes to mixed where no call is measured from now on, see
+// Ends.Names.
+func (b *builder) push(c *call, mixed argcode.Label) {
 	full, pushed := b.Label(), b.Label()
 	count := func() {
 		b.Emit(loadN(r1, r7, callsPushed, asm.Word), loadN(r2, r7, callsCount, asm.Word))
@@ -656,7 +694,7 @@ func (b *builder) push(c *call) {
 		})
 	}
 	if c.Fails || c.ByThread() && !c.Outermost {
-		b.leave(c)
+		b.leave(c, mixed)
 	}
 	if b.site.Pairs[c.Latency].Alone {
 		b.overlap(c)
@@ -750,6 +788,40 @@ func (b *builder) activation(c *call) *Activation {
 	return nil
 }
 
+// named reports whether the frame has the names of the call.
+func (b *builder) named(c *call) bool {
+	return b.site.Pairs[c.Latency].Names[0] != 0 && c.ByThread()
+}
+
+// mix gives up the calls of the thread at R7, see Ends.Names.
+func (b *builder) mix() {
+	b.Emit(storeImm(r7, callsTorn, tornAll, asm.Half), storeImm(r7, callsCount, 0, asm.Word))
+}
+
+// addNames puts what is made of the call's names into the upper bits of R9.
+func (b *builder) addNames(c *call) {
+	unread := b.Label()
+	b.Scratch(func() {
+		at := b.Alloc(16)
+		b.Emit(toStack(at, r9))
+		b.SetField(r10, at+8, 0, r1)
+		b.apart(func() {
+			for _, n := range b.site.Pairs[c.Latency].Names {
+				if n == 0 {
+					continue
+				}
+				b.load(unread, n-1)
+				b.term(r9, &expr.Term{Source: expr.Argument, Index: n - 1})
+				b.Emit(fromStack(r1, at+8), asm.LoadImm(r3, pathFactor, asm.DWord), asm.Add.Reg(r1, r9),
+					asm.Mul.Reg(r1, r3), toStack(at+8, r1))
+			}
+		})
+		b.Place(unread)
+		b.Emit(fromStack(r1, at+8), asm.RSh.Imm(r1, 64-callNames), asm.LSh.Imm(r1, 64-callNames),
+			fromStack(r9, at), asm.LSh.Imm(r9, callNames), asm.RSh.Imm(r9, callNames), asm.Or.Reg(r9, r1))
+	})
+}
+
 // readActivation sets R9 to the frame of the interpreter, or to 0. R7 points to
 // the stack of calls.
 //
@@ -804,6 +876,13 @@ const (
 // frame sets R9 to the frame at the site, without its lowest bits. It changes
 // R0 to R5.
 func (b *builder) frame(c *call) {
+	b.address(c)
+	if b.named(c) {
+		b.addNames(c)
+	}
+}
+
+func (b *builder) address(c *call) {
 	saved, f := savedRegisters[b.kernel.Machine], b.site.Frame
 	if a := b.activation(c); a != nil {
 		b.readActivation(c, a)
@@ -840,8 +919,9 @@ func (b *builder) isFrame(bits int32, then argcode.Label) {
 // leave emits code that removes the innermost of R2 calls, the last of which
 // has the number R1 less one, if it has ended or failed. Then it marks those
 // that were left: a function with the frame R9 goes on. When there are many it
-// removes these, too.
-func (b *builder) leave(c *call) {
+// removes these, too. An interpreter leaves no call: with Ends.Names that shows
+// that the thread has another stack in place of its own.
+func (b *builder) leave(c *call, mixed argcode.Label) {
 	over, look, looked := b.Label(), b.Label(), b.Label()
 	framed, checked := b.framed(c), b.Label()
 	innermost := func() {
@@ -859,9 +939,17 @@ func (b *builder) leave(c *call) {
 	}
 	b.JumpIfImm(asm.JNE, r3, 0, r0, over)
 	b.Place(checked)
-	ordered := framed && b.activation(c) == nil
-	if ordered {
+	ordered := framed && b.activation(c) == nil && !b.named(c)
+	switch {
+	case ordered:
 		b.JumpIf(asm.JLT, r0, r9, look)
+	case b.named(c) && (framed || b.site.Pairs[c.Latency].Lone):
+		b.Emit(asm.Sub.Reg(r0, r9), asm.LSh.Imm(r0, callNames))
+		above := int64(-leastInterpreter) << callNames
+		b.Rarely(asm.JSLT, r0, uint64(above), r3, func() {
+			b.mix()
+			b.Jump(mixed)
+		})
 	}
 	b.Place(looked)
 	b.Aside(over, checked, func() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -432,4 +433,134 @@ func TestMissingKeysOfCallsAreNamed(t *testing.T) {
 	named := site(Ends{Done: 1})
 	named.Names = []string{"size"}
 	qt.Check(t, qt.ErrorMatches(c.plan.Missing(named), "p:n has no arg5"))
+}
+
+// An interpreter changes between invocations of functions on one stack. By its
+// frames each end has its own start, and each call its callers.
+func TestCallsOfAnInterpreter(t *testing.T) {
+	const variable, frames, caller = 1 << 33, 1 << 35, 24
+	type call struct{ began, arg, frame uint64 }
+	for _, k := range callKernels() {
+		t.Run(k.name, func(t *testing.T) {
+			w := newNestedWorld(t, k)
+			l := w.latency
+			l.Deep = true
+			w.plan.Aggregations[0].Value = &expr.Term{Source: expr.Duration}
+			w.addMap(testCalls, false, 16, l.StackSize(), 100)
+			w.addMap(testZeros, true, 4, l.StackSize(), 1).valueSize = 0
+			random := rand.New(rand.NewPCG(51, 52))
+			word := func(at, value uint64) {
+				w.memory[at] = make([]byte, 8)
+				w.store(w.memory[at], value)
+			}
+			const pc = 1 << 20
+			w.store(w.context[8*savedRegisters[k.kernel].PC:][:8], pc)
+			a := Activation{Variable: variable - pc, Members: [MaxActivation]int32{16}, Depth: 1,
+				Caller: caller}
+			names, greenlets := []string{"main", "price", "sell"}, make([][]call, 12)
+			now, free, switches, at := uint64(1000), []uint64(nil), 0, 0
+			for i := range uint64(400) {
+				free = append(free, frames+i*64)
+			}
+			path := func(calls []call) (text string) {
+				for _, c := range calls {
+					text += ";" + names[c.arg]
+				}
+				return text[1:]
+			}
+			for range 1500 {
+				now += 1 + random.Uint64N(50)
+				if random.IntN(3) == 0 {
+					at = random.IntN(len(greenlets))
+					switches++
+				}
+				calls := greenlets[at]
+				sp := 1<<40 - 64*random.Uint64N(8) // shows nothing
+				loop := sp + 8
+				word(variable, loop)
+				if len(calls) == 0 || len(calls) < 20 && random.IntN(2) == 0 {
+					n, around := random.IntN(len(names)), uint64(0)
+					if len(calls) > 0 {
+						around = calls[len(calls)-1].frame
+					}
+					c := call{now, uint64(n), free[0]}
+					free = free[1:]
+					word(loop+16, c.frame)
+					word(c.frame+caller, around)
+					name := userMemory + uint64(strings.Index("main\x00price\x00sell", names[n]))
+					qt.Assert(t, qt.HasLen(w.hit(Ends{Start: 1, Activation: a}, 1, now, sp, name), 0))
+					greenlets[at] = append(calls, c)
+					continue
+				}
+				this := calls[len(calls)-1]
+				word(loop+16, this.frame)
+				clear(w.rows.values)
+				sent := w.hit(Ends{Done: 1, Activation: a}, 1, now, sp, 0)
+				qt.Assert(t, qt.HasLen(sent, 1))
+				qt.Assert(t, qt.Equals(sent[0][0], now-this.began))
+				qt.Assert(t, qt.HasLen(w.rows.values, 1))
+				for key := range w.rows.values {
+					qt.Assert(t, qt.Equals(w.path(w.load([]byte(key)[:8])), path(calls)))
+				}
+				free, greenlets[at] = append(free, this.frame), calls[:len(calls)-1]
+			}
+			for counter := range CounterCount {
+				qt.Check(t, qt.Equals(w.counter(w.counters, counter), 0), qt.Commentf("%d", counter))
+			}
+			qt.Check(t, qt.IsTrue(switches > 300))
+			delete(w.memory, variable)
+			qt.Check(t, qt.HasLen(w.hit(Ends{Done: 1, Activation: a}, 1, now, 1<<41, 0), 0))
+			qt.Check(t, qt.Equals(w.counter(w.counters, CounterUnmatched), 1))
+		})
+	}
+}
+
+// Without those frames, calls inside each other are measured until an end has
+// another name than the last start, or a start is above an open call.
+func TestCallsOfAnInterpreterWithoutItsFrames(t *testing.T) {
+	start, done := Ends{Start: 1, Names: [2]int{1}, Lone: true}, Ends{Done: 1, Names: [2]int{1}}
+	const outer, inner = 1 << 40, 1<<40 - 1000
+	for _, k := range callKernels() {
+		for _, foreign := range []bool{false, true} {
+			for _, mixes := range []func(c *callWorld){
+				func(c *callWorld) { c.hit(done, 1, 2000, inner, 3) },
+				func(c *callWorld) { c.hit(start, 1, 2000, outer, 4); c.hit(done, 1, 2001, outer, 4) },
+			} {
+				c := newCallWorld(t, k, rand.New(rand.NewPCG(1, 2)), "", expr.Term{Source: expr.TID})
+				c.foreign = foreign
+				one := func(sent [][2]uint64, took, arg uint64) {
+					t.Helper()
+					qt.Check(t, qt.DeepEquals(sent, [][2]uint64{{took, arg}}))
+				}
+				c.hit(start, 1, 1000, outer, 1)
+				for i := range uint64(3 * MaxCalls) {
+					c.hit(start, 1, 1100+i, inner, 2)
+					c.hit(start, 1, 1100+i, inner, 1)
+					one(c.hit(done, 1, 1110+i, inner, 1), 10, 1)
+					one(c.hit(done, 1, 1120+i, inner, 2), 20, 2)
+				}
+				one(c.hit(done, 1, 1500, outer, 1), 500, 1)
+				c.hit(start, 1, 1600, outer, 3)
+				c.hit(start, 1, 1700, inner, 2)
+				qt.Check(t, qt.Equals(c.counter(c.counters, CounterOverlapped), 0))
+				mixes(c)
+				qt.Check(t, qt.Equals(c.counter(c.counters, CounterOverlapped), 1))
+				c.hit(start, 1, 2100, inner, 5)
+				qt.Check(t, qt.HasLen(c.hit(done, 1, 2200, inner, 5), 0))
+				qt.Check(t, qt.HasLen(c.hit(done, 1, 2300, outer, 3), 0))
+				qt.Check(t, qt.Equals(c.counter(c.counters, CounterOverlapped), 3))
+				c.hit(start, 2, 2400, outer, 6)
+				one(c.hit(done, 2, 2500, outer, 6), 100, 6) // another thread
+				for key, stack := range c.maps[testCalls].values {
+					thread := uint32(c.load([]byte(key)[:8]))
+					if k.name != "s390x" { // stacks are read on the machine itself
+						qt.Check(t, qt.Equals(c.latency.Compared(stack).Mixed, thread == 1))
+					}
+				}
+				for _, counter := range []Counter{CounterLeft, CounterUnmatched} {
+					qt.Check(t, qt.Equals(c.counter(c.counters, counter), 0))
+				}
+			}
+		}
+	}
 }

@@ -130,7 +130,11 @@ func (b *builder) otherStack(c *call) {
 			b.Emit(fromStack(r3, c.caller))
 			b.JumpIf(asm.JNE, r0, r3, other)
 		} else {
-			b.Emit(asm.Sub.Reg(r0, r9), asm.Add.Imm(r0, farAway))
+			b.Emit(asm.Sub.Reg(r0, r9))
+			if b.named(c) {
+				b.Emit(asm.LSh.Imm(r0, callNames), asm.ArSh.Imm(r0, callNames))
+			}
+			b.Emit(asm.Add.Imm(r0, farAway))
 			b.JumpIfImm(asm.JGT, r0, 2*farAway, r3, other)
 		}
 		b.Emit(load(r0, r1, c.after(nestedInner)), asm.RSh.Imm(r0, 62))

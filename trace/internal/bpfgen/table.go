@@ -41,7 +41,7 @@ type tableKey struct {
 	cookie         uint64
 	arguments      int
 	frame          Frame  // without its offset, which is looked up
-	pairs          string // by the Latency: whether the site has a part in it, and Ends.Framed
+	pairs          string // by the Latency: whether the site has a part in it, Framed, Names and Lone of Ends
 	shape          string
 }
 
@@ -105,6 +105,12 @@ func (t *Table) Block(site *Site) (*Block, error) {
 			}
 			if ends.Activation.Depth > 0 {
 				pairs[i] = 3
+			}
+			if ends.Names[0] != 0 {
+				pairs[i] |= 4
+			}
+			if ends.Lone {
+				pairs[i] |= 8
 			}
 		}
 	}
