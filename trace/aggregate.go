@@ -66,8 +66,8 @@ type Aggregation struct {
 	// as By has it, and a text. Texts that become equal share a row, as "id =
 	// 17" and "id = 18" when both become "id = ?". Where a text is cut depends
 	// on its numbers. So Normalize gets twice as many bytes as the key's limit,
-	// if there is room, and 256 at most. Its result is cut at the limit. It is
-	// never called by two goroutines at the same time.
+	// 256 at most, or as many as there is room for. Its result is cut at the
+	// limit. It is never called by two goroutines at the same time.
 	Normalize func(key, text string) string
 
 	// Sum, Min and Max keep the sum, the least and the greatest value of each
@@ -236,25 +236,30 @@ func (s *definition) parseAggregation(a *Aggregation) (err error) {
 }
 
 // layOut gives the texts without a limit one, and the keys their places. The
-// kernel keeps twice of a text that is normalized if there is room: texts that
-// differ in what is normalized are cut at different places.
+// kernel keeps twice of a text that is normalized, or what there is room for:
+// texts that differ in what is normalized are cut at different places.
 func (a *aggregation) layOut() {
 	a.shown = make([]int, len(a.Keys))
-	tries := []struct{ shown, kept int }{{defaultNormalizedText, 2}, {defaultKeyText, 2}, {defaultKeyText, 1}}
-	if a.normalize == nil {
-		tries = tries[2:]
-	}
 	limits := slices.Clone(a.Keys)
-	for _, try := range tries {
+	fits := func(shown, kept int) bool { // kept in percent of shown
 		for i := range limits {
 			if limits[i].Source == expr.String {
-				a.shown[i] = cmp.Or(limits[i].Max, try.shown)
-				a.Keys[i].Max = max(a.shown[i], min(try.kept*a.shown[i], maxKeyText))
+				a.shown[i] = cmp.Or(limits[i].Max, shown)
+				a.Keys[i].Max = max(a.shown[i], min(a.shown[i]*kept/100, maxKeyText))
 			}
 		}
-		if a.parts, a.keySize = a.KeyLayout(); a.keySize <= maxKeySize {
+		a.parts, a.keySize = a.KeyLayout()
+		return a.keySize <= maxKeySize
+	}
+	kept := 100
+	if a.normalize != nil {
+		if fits(defaultNormalizedText, 200) {
 			return
 		}
+		kept = 300
+	}
+	for !fits(defaultKeyText, kept) && kept > 100 {
+		kept--
 	}
 }
 

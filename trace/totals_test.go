@@ -328,3 +328,19 @@ func TestEqualNumbersAreOneKey(t *testing.T) {
 func TestWithoutKeysThereIsOneRow(t *testing.T) {
 	qt.Check(t, qt.HasLen((&aggregation{}).oneKey(nil), 0))
 }
+
+// A text with a larger limit is not read shorter than one with a smaller limit.
+func TestNormalizedTextsTakeTheRoomThereIs(t *testing.T) {
+	least := 0
+	for limit := 40; limit <= 200; limit++ {
+		a := &aggregation{normalize: func(_, text string) string { return text },
+			Aggregation: bpfgen.Aggregation{Keys: []expr.Term{
+				{Source: expr.String}, {Source: expr.String, Max: limit}}}}
+		a.layOut()
+		qt.Check(t, qt.IsTrue(a.keySize <= maxKeySize))
+		if limit >= 86 {
+			qt.Check(t, qt.IsTrue(a.Keys[1].Max > least-8), qt.Commentf("%d: %d", limit, a.Keys[1].Max))
+			least = max(170, a.Keys[1].Max)
+		}
+	}
+}

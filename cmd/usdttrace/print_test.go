@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"math"
+	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strings"
@@ -330,6 +331,61 @@ func TestLiveOnNarrowTerminals(t *testing.T) {
 	}
 }
 
+// randomList returns elements of a list, with what is shown of them: one of
+// constants of equal form that follow each other where they are joined.
+func randomList(r *rand.Rand, depth int, joins bool) (text, want string) {
+	var texts, wants []string
+	for range 1 + r.IntN(5) {
+		list, short := func(joins bool) string { return "" }, ""
+		if depth > 0 {
+			list = func(joins bool) (text string) {
+				text, short = randomList(r, depth-1, joins)
+				return text
+			}
+		}
+		element, shown := "x", "x"
+		switch n := r.IntN(14); {
+		case n < 7:
+			element, shown = []string{"17", "-1.5e3", "'it''s, ('", "NULL", "TRUE", "$a$, NULL$a$",
+				"/* , */ 0x1f"}[n], "?"
+		case n == 7:
+			element, shown = "'{1,2}'::text", "? :: text"
+		case n == 8:
+			element, shown = "DEFAULT", "DEFAULT"
+		case n == 9:
+			element, shown = "x is null", "x is null"
+		case depth == 0:
+		case n == 10:
+			element = "f(" + list(false) + ")"
+			shown = "f ( " + short + " )"
+		case n == 11:
+			element = "ARRAY[" + list(true) + "]"
+			shown = "ARRAY [ " + short + " ]"
+		case n == 12:
+			element = "y in(" + list(true) + ")"
+			shown = "y in ( " + short + " )"
+		case n == 13:
+			row := list(true)
+			element = "(values (" + row + "), (" + row + "))"
+			shown = "( values ( " + short + " ) )"
+		}
+		texts = append(texts, element)
+		if last := len(wants) - 1; !joins || shown[0] != '?' || last < 0 || wants[last] != shown {
+			wants = append(wants, shown)
+		}
+	}
+	return strings.Join(texts, []string{",", ", ", " ,\n"}[r.IntN(3)]), strings.Join(wants, ", ")
+}
+
+func TestNormalizeListsOfAnything(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 3000 {
+		text, want := randomList(r, 3, true)
+		qt.Assert(t, qt.Equals(normalizer("sql")("insert into t values ("+text+"), ("+text+") returning x"),
+			"insert into t values ( "+want+" ) returning x"), qt.Commentf("%s", text))
+	}
+}
+
 func TestNormalize(t *testing.T) {
 	for _, test := range []struct{ dialect, text, want string }{
 		{"sql", "SELECT abalance FROM pgbench_accounts WHERE aid = 17;",
@@ -381,8 +437,35 @@ func TestNormalize(t *testing.T) {
 		{"sql", "insert into t values (now(", "insert into t values ( now ("},
 		{"mysql", "insert into t values (1), (2) on duplicate key update a = values(a), b = values(b)",
 			"insert into t values ( ? ) on duplicate key update a = values ( a ), b = values ( b )"},
+		{"sql", "select * from (values (1, NULL, 'x')) v(a,b,c)",
+			"select * from ( values ( ? ) ) v ( a, b, c )"},
+		{"sql", "select * from (values (1, NULL, NULL, NULL)) v(a)",
+			"select * from ( values ( ? ) ) v ( a )"},
+		{"sql", "select greatest(1, NULL, 2, now() is null, 3)",
+			"select greatest ( ?, ?, ?, now ( ) is null, ? )"},
+		{"sql", `INSERT INTO "acct" ("id","bal","owner") VALUES (1, NULL, NULL)`,
+			`INSERT INTO "acct" ( "id", "bal", "owner" ) VALUES ( ? )`},
+		{"sql", "insert into t values (1, default, 2, 3, f(x, 4, NULL, y), 5)",
+			"insert into t values ( ?, default, ?, f ( x, ?, ?, y ), ? )"},
+
+		// Only the lists of IN and VALUES, and arrays, are of any length.
+		{"sql", "select round(2.5), round(2.5, 0), substr('abc', 1, 2), a[1], (1, 2) = (x, 3)",
+			"select round ( ? ), round ( ?, ? ), substr ( ?, ?, ? ), a [ ? ], ( ?, ? ) = ( x, ? )"},
+		{"sql", "select x = any(ARRAY[1,2]), ARRAY [ [1,2], [3,4] ], array['a'::text, 'b'::text], " +
+			"array[x, 1, 2]",
+			"select x = any ( ARRAY [ ? ] ), ARRAY [ [ ? ] ], array [ ? :: text ], array [ x, ? ]"},
+		{"sql", "select ARRAY[1, 2, 'cut", "select ARRAY [ ? ]"},
+		{"sql", "select x from t where id in ('a'::uuid, 'b'::uuid, 'cut'::uu",
+			"select x from t where id in ( ? :: uuid )"},
+		{"sql", "select x in (select 1, 2, 3), extract(epoch from f(a, 1, NULL, b))",
+			"select x in ( select ?, ?, ? ), extract ( ? from f ( a, ?, ?, b ) )"},
+		{"sql", `select x in (E'a\' 5', 'b')`, "select x in ( E ?, ? )"},
+		{"sql", "(values (1), (2)) union select f(3, 4)", "( values ( ? ) ) union select f ( ?, ? )"},
+		{"mysql", "select f(?, ?) where x in (?, ?) and y in (/* a */ 'b', \"c\")",
+			"select f ( ?, ? ) where x in ( ? ) and y in ( ? )"},
 
 		// Names of savepoints.
+		{"sql", "SAVEPOINT sp15513107531905013529", "SAVEPOINT ?"},
 		{"sql", "SAVEPOINT __asyncpg_savepoint_161__;", "SAVEPOINT ?"},
 		{"sql", `RELEASE SAVEPOINT "s 3"`, "RELEASE SAVEPOINT ?"},
 		{"sql", "release sa_savepoint_3", "release ?"},

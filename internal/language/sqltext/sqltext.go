@@ -26,7 +26,8 @@ func Normalizer(
 	return func(statement string) (string, *sqllexer.StatementMetadata, error) {
 		normal, about, err := sqllexer.ObfuscateAndNormalize(prepare(statement, dbms), obfuscator,
 			normalizer, sqllexer.WithDBMS(dbms))
-		return shorten(savepoint.ReplaceAllString(normal, "$1?")), about, err
+		normal = strings.ReplaceAll(strings.ReplaceAll(normal, mark+" ", ""), mark, "")
+		return shorten(savepoint.ReplaceAllString(strings.TrimSpace(normal), "$1?")), about, err
 	}
 }
 
@@ -34,38 +35,80 @@ var (
 	// savepoint is what stands before a name that drivers number, and the name.
 	savepoint = regexp.MustCompile(`(?i)((?:^|; )(?:savepoint|release(?: savepoint)?|` +
 		`rollback(?: work| transaction)? to(?: savepoint)?) )(?:"[^"]*"|[^\s";]+)`)
-	normalToken = regexp.MustCompile("\\s*(?:\"[^\"]*\"?|`[^`]*`?|[(),]|[^\\s(),\"`]+|$)")
+	normalToken = regexp.MustCompile("\\s*(?:\"[^\"]*\"?|`[^`]*`?|[][(),;]|[^][\\s(),;\"`]+|$)")
 	parameter   = regexp.MustCompile(` \$\d+\b`)
 	manyValues  = regexp.MustCompile(`\?(?:, \?)+`)
+	field       = regexp.MustCompile(`(?i)^\w+\s+from\b`)
+	blanks      = regexp.MustCompile(`^(?:\s*|--.*|#.*|/\*(?s:.*))$`)
+	constant    = regexp.MustCompile(`^(?: \w+)? \?(?: :: [\w ]+)?$`)
 )
 
-// shorten leaves one of the values of IN, and one of the equal rows of VALUES.
-// It ends a list where the statement was cut within it. Parameters get the
-// numbers that they have if each list is of one value or row.
-func shorten(normal string) string {
-	tokens := normalToken.FindAllString(normal, -1)
-	short := slices.Clone(tokens[:0:0])
-	for i := 0; i < len(tokens); i++ {
-		short = append(short, tokens[i])
-		if i+1 == len(tokens) || strings.TrimSpace(tokens[i+1]) != "(" {
-			continue
-		}
-		switch strings.ToLower(strings.TrimSpace(tokens[i])) {
-		case "in":
-			list, size := shortList(tokens[i+1:])
-			short = append(short, list...)
-			i += size
-		case "values":
-			rows, size := shortRows(tokens[i+1:])
-			short = append(short, rows...)
-			i += size
-		}
+// mark stands after each parenthesis and bracket, and at the begin, while the
+// normalizer works. It keeps the normalizer from joining values, which loses
+// and doubles commas, and from leaving out a statement's first parentheses.
+const mark = "\x01"
+
+// joinValues leaves one of constants of equal form that follow each other in a
+// list of IN, a row of VALUES, or an ARRAY. Arguments of functions stay.
+func joinValues(tokens []string) []string {
+	type list struct {
+		joins, rows bool // its constants are joined; lists in it are rows of VALUES
+		from        int  // its last element begins there
+		before      string
 	}
-	if len(short) == len(tokens) {
-		return normal
+	lists, joined := []list{{}}, slices.Clone(tokens[:0:0])
+	before := "" // the word before a token
+	for _, token := range append(tokens, ")") {
+		word, l := strings.ToLower(strings.TrimSpace(token)), &lists[len(lists)-1]
+		switch word {
+		case "(", "[":
+			l.rows = word == "(" && (before == "values" || l.rows && before == ",")
+			joins := l.rows || word == "(" && before == "in" || word == "[" && before == "array" ||
+				l.joins && (before == word || before == ",")
+			joined = append(joined, token)
+			lists = append(lists, list{joins: joins, from: len(joined)})
+		case ",", ")", "]":
+			element := strings.Join(joined[l.from:], "")
+			if l.joins && element == l.before && constant.MatchString(element) {
+				joined = joined[:l.from-1] // and the comma
+			}
+			l.before = element
+			joined = append(joined, token)
+			if l.from = len(joined); word != "," && len(lists) > 1 {
+				lists = lists[:len(lists)-1]
+			}
+		default:
+			joined = append(joined, token)
+			l.joins, l.rows = l.joins && word != "select", false
+		}
+		before = word
+	}
+	return joined[:len(joined)-1]
+}
+
+// shorten leaves one of the values of IN and ARRAY, and one of the equal rows
+// of VALUES. It ends a list where the statement was cut within it. Parameters
+// get the numbers that they have if each list is of one value or row.
+func shorten(normal string) string {
+	tokens := joinValues(normalToken.FindAllString(normal, -1))
+	short := slices.Clone(tokens)
+	for i := len(short) - 2; i >= 0; i-- { // inner lists before those around them
+		var list []string
+		size := 0
+		switch strings.ToLower(strings.TrimSpace(short[i]) + strings.TrimSpace(short[i+1])) {
+		case "in(", "array[":
+			list, size = shortList(short[i+1:])
+		case "values(":
+			list, size = shortRows(short[i+1:])
+		}
+		short = slices.Replace(short, i+1, i+1+size, list...)
+	}
+	text := strings.Join(short, "")
+	if slices.Equal(short, tokens) {
+		return text
 	}
 	numbers := make(map[string]string)
-	return parameter.ReplaceAllStringFunc(strings.Join(short, ""), func(text string) string {
+	return parameter.ReplaceAllStringFunc(text, func(text string) string {
 		if numbers[text] == "" {
 			numbers[text] = fmt.Sprintf(" $%d", len(numbers)+1)
 		}
@@ -73,15 +116,15 @@ func shorten(normal string) string {
 	})
 }
 
-// listSize returns the number of tokens to the end of a list in parentheses,
-// or 0 if it was cut, and the elements.
+// listSize returns the number of tokens to the end of a list in parentheses or
+// brackets, or 0 if it was cut, and the elements.
 func listSize(tokens []string) (size int, elements [][]string) {
 	depth, from := 0, 1
 	for i, token := range tokens {
 		switch strings.TrimSpace(token) {
-		case "(":
+		case "(", "[":
 			depth++
-		case ")":
+		case ")", "]":
 			if depth--; depth == 0 {
 				return i + 1, append(elements, tokens[from:i])
 			}
@@ -104,12 +147,17 @@ func shortList(tokens []string) (list []string, size int) {
 			elements = elements[:len(elements)-1] // it may not be whole
 		}
 	}
+	end, first := " )", formOf(elements[0])
+	if strings.TrimSpace(tokens[0]) == "[" {
+		end = " ]"
+	}
 	for _, element := range elements {
-		if form := formOf(element); form != " ?" && form != " ( ? )" {
+		if form := formOf(element); form != first || !constant.MatchString(form) &&
+			form != " ( ? )" && form != " [ ? ]" {
 			return nil, 0
 		}
 	}
-	return slices.Concat(tokens[:1], elements[0], []string{" )"}), size
+	return slices.Concat(tokens[:1], elements[0], []string{end}), size
 }
 
 // shortRows returns the rows that have different forms.
@@ -123,7 +171,8 @@ func shortRows(tokens []string) (rows []string, size int) {
 		} else if n == 0 { // cut
 			return rows, len(tokens)
 		}
-		if form := formOf(row); !slices.Contains(forms, form) {
+		form := parameter.ReplaceAllString(strings.Join(row, ""), " ?")
+		if !slices.Contains(forms, form) {
 			if forms = append(forms, form); len(forms) > 1 {
 				rows = append(rows, ",")
 			}
@@ -156,11 +205,13 @@ func formOf(tokens []string) string {
 //   - MySQL has a comment after two dashes only if a blank follows.
 //   - A number may have underscores, or a base.
 //   - A sign after a value is no part of the number: x-1 is not x+1.
-//   - A NULL in a list is a value.
+//   - A NULL in a list is a value, and so is the field of extract, as it is for
+//     pg_stat_statements.
 func prepare(statement string, dbms sqllexer.DBMSType) string {
 	var b strings.Builder
-	isValue := false // the token before is one, and a sign after it is an operator
-	inList := false  // the token before begins an element of a list
+	b.WriteString(mark + " ")
+	before, function := "", "" // the token before, and the one before that
+	isValue := false           // the token before is one, and a sign after it is an operator
 	for at := 0; at < len(statement); {
 		rest := statement[at:]
 		token := sqllexer.New(rest, sqllexer.WithDBMS(dbms)).Scan()
@@ -189,7 +240,7 @@ func prepare(statement string, dbms sqllexer.DBMSType) string {
 			}
 			isValue = true
 		case token.Type == sqllexer.SPACE, token.Type == sqllexer.COMMENT:
-		case token.Type == sqllexer.NULL && inList:
+		case isValueThere(token.Type, rest, before, function):
 			text, isValue = "0", true
 		default:
 			isValue = rest[0] == ')' || rest[0] == ']' || slices.Contains(values, token.Type)
@@ -197,12 +248,24 @@ func prepare(statement string, dbms sqllexer.DBMSType) string {
 		if size == 0 { // a zero byte, which ends the statement for the lexer
 			break
 		}
-		if b.WriteString(text); strings.TrimSpace(text) != "" && token.Type != sqllexer.COMMENT {
-			inList = text == "(" || text == ","
+		b.WriteString(text)
+		if text == "(" || text == "[" {
+			b.WriteString(mark)
+		}
+		if !blanks.MatchString(text) {
+			function, before = before, text
 		}
 		at += size
 	}
 	return b.String()
+}
+
+// isValueThere reports whether a word is a value where it stands.
+func isValueThere(t sqllexer.TokenType, rest, before, function string) bool {
+	if t == sqllexer.NULL {
+		return before == "(" || before == "[" || before == ","
+	}
+	return before == "(" && strings.EqualFold(function, "extract") && field.MatchString(rest)
 }
 
 // restOfNumber returns how many of the bytes after a number the lexer should
