@@ -332,12 +332,39 @@ func testStatementsOfStartingSessions(t *testing.T) {
 	qt.Check(t, qt.Not(qt.StringContains(stdout, "SELECT 'ended'")))
 }
 
-// A table of statements that fail says which of them no probe shows.
-func TestStatementsThatFailUnseen(t *testing.T) {
+// A table of statements that fail says which of them no probe shows, and how to
+// see those that fail when they commit.
+func TestStatementsThatFailUnseen(t *testing.T) { eachPostgres(t, testStatementsThatFailUnseen) }
+
+func testStatementsThatFailUnseen(t *testing.T) {
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgres(t)
-	r := watching(t, "--latency", "postgresql:statement", "--where", "failed", server.File)
-	qt.Check(t, qt.StringContains(r.interrupt().stderr, "not seen: statements that fail while "))
+	server.Query("CREATE TABLE p (id int PRIMARY KEY)",
+		"CREATE TABLE c (p int REFERENCES p DEFERRABLE INITIALLY DEFERRED)")
+	script := filepath.Join(t.TempDir(), "insert.sql")
+	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte("INSERT INTO c VALUES (1);\n"), 0o644)))
+	failing := func(pair, key string, modes ...string) result {
+		r := watching(t, "--json", "--latency", pair, "--where", "failed", "--by", key, server.File)
+		for _, mode := range modes {
+			client := server.Client("pgbench", "-n", "-M", mode, "-t", "1", "-f", script,
+				"-h", server.SocketDir, "-U", "gousdt", "postgres")
+			out, err := client.CombinedOutput()
+			qt.Check(t, qt.IsNotNil(err))
+			qt.Check(t, qt.StringContains(string(out), "foreign key"))
+		}
+		return r.interrupt()
+	}
+	all := []string{"simple", "extended", "prepared"}
+	r := failing("postgresql:statement", "query", all...)
+	qt.Check(t, qt.StringContains(r.stderr, "not seen: statements that fail while "))
+	qt.Check(t, qt.StringContains(r.stderr, "--latency postgresql:transaction --where failed --by activity"))
+	rows := r.objects("row")
+	qt.Assert(t, qt.HasLen(rows, 1))
+	qt.Check(t, qt.Equals(rows[0].Count, 1)) // of the simple protocol
+	rows = failing("postgresql:transaction", "activity", all...).objects("row")
+	qt.Assert(t, qt.HasLen(rows, 1))
+	qt.Check(t, qt.Equals(rows[0].Count, 3))
+	qt.Check(t, qt.Equals(rows[0].Keys["activity"].(string), "INSERT INTO c VALUES (1);"))
 }
 
 // Statements and transactions fail at one probe. Each call has its own name.

@@ -386,7 +386,8 @@ func (s *summary) text() string {
 	}
 	if s.savepoints {
 		text += "not seen: statements that fail while the extended protocol parses or binds them, " +
-			"in a transaction with savepoints or one that has failed already\n"
+			"in a transaction with savepoints or one that has failed already, and those of it " +
+			"that fail when they commit (--latency postgresql:transaction --where failed --by activity)\n"
 	}
 	text += lateText(s.late)
 	f := s.frames
