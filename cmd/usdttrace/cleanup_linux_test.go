@@ -48,7 +48,9 @@ func TestCleanUpAfterATracerThatWasKilled(t *testing.T) {
 
 	result = start(t, "--cleanup").wait()
 	qt.Check(t, qt.IsFalse(strings.Contains(result.stdout, ofKilled)))
-	qt.Check(t, qt.Equals(result.stderr, ""))
+	if result.stdout == "" { // else another tracer was killed meanwhile
+		qt.Check(t, qt.Equals(result.stderr, "usdttrace: --cleanup: no tracer has left anything\n"))
+	}
 	qt.Check(t, qt.IsTrue(has(ofRunning)))
 	running.interrupt().ok()
 	qt.Check(t, qt.IsFalse(has(ofRunning)))

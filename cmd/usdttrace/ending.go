@@ -279,6 +279,7 @@ func cleanUp(m *commandline.Messages, stdout *os.File) int {
 		m.Warn("--cleanup: %v", err)
 		return exitError
 	case len(removed) == 0:
+		m.Warn("--cleanup: no tracer has left anything")
 		return exitNothing
 	}
 	return exitWatched

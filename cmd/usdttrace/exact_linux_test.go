@@ -130,7 +130,7 @@ func TestAnEventStandsForThoseThatWereNotSampled(t *testing.T) {
 		losses: losses{Losses: trace.Losses{NotSampled: 190, Unrepresented: 100}}}
 	qt.Check(t, qt.StringContains(s.text(), "190 hits not sampled: each event stands for those of "+
 		"its process and site before it, on average for 10 hits\n"+
-		"100 of all hits have no event that stands for them: "))
+		"100 hits came after the last one that was taken in their process and at their site: "))
 }
 
 // Stacks that are unwound here are counted from events, which can be lost.

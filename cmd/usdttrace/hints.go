@@ -148,6 +148,10 @@ func advice(cause error) string {
 func version() string {
 	text := commandline.Version("usdttrace")
 	mode, err := usdt.ModeAuto.Resolve()
+	if missing := missingCapabilities(capabilities()); err != nil && len(missing) > 0 {
+		return text + "how this kernel attaches is not known without " + strings.Join(missing, " and ") +
+			": run it as root\n"
+	}
 	if err != nil {
 		return text + fmt.Sprintf("this kernel cannot attach: %v\n", err)
 	}

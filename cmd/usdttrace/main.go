@@ -336,7 +336,7 @@ func (t *tracer) open() (err error) {
 	if o.stats {
 		statistics, err := ebpf.EnableStats(statsRunTime)
 		if err != nil {
-			return fmt.Errorf("--stats: %w", err)
+			return fmt.Errorf("--stats needs CAP_SYS_ADMIN: run it as root, for example with sudo: %w", err)
 		}
 		t.atEnd(func() { statistics.Close() })
 	}

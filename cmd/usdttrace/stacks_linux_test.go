@@ -258,7 +258,7 @@ func TestSampledHitsStandForAll(t *testing.T) {
 	qt.Check(t,
 		qt.StringContains(result.stderr,
 			fmt.Sprintf("%d hits not sampled: each event stands for those of its process and site "+
-				"before it, on average for %.3g hits\n%d of all hits have no event that stands for them",
+				"before it, on average for %.3g hits\n%d hits came after the last one that was taken in their process",
 				summary.NotSampled, float64(counted["count"])/float64(summary.Events),
 				summary.Unrepresented)))
 	average := float64(sum) / float64(counted["sum"])

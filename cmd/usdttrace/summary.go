@@ -348,8 +348,8 @@ func (s *summary) text() string {
 		{s.losses.NotSampled, fmt.Sprintf("hits not sampled: each event stands for "+
 			"those of its process and site before it, on average for %.3g hits",
 			float64(s.weight)/float64(max(s.collected.events, 1)))},
-		{s.losses.Unrepresented, "of all hits have no event that stands for them: " +
-			"none of their process and site was taken after them"},
+		{s.losses.Unrepresented, "hits came after the last one that was taken in their process and at " +
+			"their site: no event stands for them"},
 		{s.losses.Processes, "descendants not watched: there were too many at a time"},
 		{s.others - min(s.others, s.overflow), fmt.Sprintf("hits are of the less frequent keys in (other): "+
 			"there are more than %d (--max-keys)", s.maxKeys)},

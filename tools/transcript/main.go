@@ -28,9 +28,10 @@
 // first where a traced command prints, too. The exit status must be 0 unless
 // the next command is "echo $?". The first line that is shown must still be
 // printed, but for its numbers, and so must the lines that name the columns of
-// tables. With the word "exactly" after the workload, every line is compared. A
-// command that prints something else beside a workload is run again, with a
-// message, up to five times in all: what happens in some seconds is chance.
+// tables. With the word "exactly" after the workload, every line is compared,
+// and usdtlist must print no other. A command that prints something else beside
+// a workload is run again, with a message, up to five times in all: what
+// happens in some seconds is chance.
 package main
 
 import (

@@ -72,6 +72,10 @@ func (r *runner) transcript(block *docs.Block) (problems []string, err error) {
 			return []string{fmt.Sprintf("%s\n\tfails: %v\n%s", c.line, err, out)}, nil
 		}
 		shown := cut(out, maxLines)
+		for _, line := range c.unknown(shown, how) {
+			problems = append(problems, fmt.Sprintf("%s\n\tprints      %s\n\twhich is not there",
+				c.line, line))
+		}
 		for _, want := range c.missing(out, how) {
 			first, _, _ := strings.Cut(shown, "\n")
 			problems = append(problems, fmt.Sprintf("%s\n\tprints      %s\n\tand not     %s",
@@ -130,6 +134,20 @@ func (c command) missing(out, how string) []string {
 	// All of it: a busy machine may print more lines in between.
 	text := cut(out, math.MaxInt)
 	return slices.DeleteFunc(c.compared(how), func(line string) bool { return hasLine(text, line) })
+}
+
+// unknown returns the lines that a list of a file's probes has, and that are
+// not there. Other commands print more on a busy machine.
+func (c command) unknown(shown, how string) (lines []string) {
+	if how != exactly || !strings.HasPrefix(c.line, "usdtlist ") {
+		return nil
+	}
+	for line := range strings.Lines(shown) {
+		if line = strings.TrimSuffix(line, "\n"); !hasLine(c.output, line) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }
 
 func commands(text string) []command {

@@ -80,4 +80,9 @@ func TestWhatIsMissing(t *testing.T) {
 	printed := "watching\n" + strings.Repeat("once more\n", 2*maxLines)
 	qt.Check(t, qt.DeepEquals(c.missing(printed, ""), []string{"TIME  PID"}))
 	qt.Check(t, qt.HasLen(c.missing(printed+"TIME    PID\nend\n", ""), 0))
+
+	list := command{line: "usdtlist -v FILE", output: "File: a\n  Location: 0x12\n"}
+	now := "File: a\n  Location: 0x34\n  Fires when it is time\n"
+	qt.Check(t, qt.DeepEquals(list.unknown(now, exactly), []string{"  Fires when it is time"}))
+	qt.Check(t, qt.HasLen(list.unknown(now, ""), 0))
 }
