@@ -90,6 +90,7 @@ func TestCallsThatEndOnOtherThreadsAreExplained(t *testing.T) {
 		{0, false, Losses{Unfinished: 3, Unmatched: 3}, false},
 		{0, false, Losses{Unfinished: 5, Unmatched: 5}, true},
 		{0, false, Losses{Replaced: 200, Unmatched: 20}, false},
+		{112, false, Losses{Left: 140, Replaced: 17, Unmatched: 157}, false},
 	} {
 		all := &seen{ended: test.ended, many: test.many}
 		qt.Check(t, qt.Equals(endElsewhere(&test.losses, all), test.said),

@@ -153,12 +153,13 @@ func (o *openCalls) mismatch(l *Losses) (text, match string) {
 
 // endElsewhere reports whether most calls seem to end on other threads: nearly
 // as many starts lack an end as ends lack a start. If none was measured, fewer
-// are enough.
+// are enough. Calls that were left have a frame, which another thread's end
+// cannot have: if they are most, these are coroutines.
 func endElsewhere(l *Losses, all *seen) bool {
 	starts, ends := l.Replaced+l.Killed+l.Exited+l.Left+l.Unfinished, l.Unmatched
 	less, more := min(starts, ends), max(starts, ends)
 	return !all.many && less > all.ended && (less > few || all.ended == 0 && less > few/2) &&
-		more-less <= more/8
+		more-less <= more/8 && l.Left <= starts/2
 }
 
 // ids are names of arguments that tell calls apart.

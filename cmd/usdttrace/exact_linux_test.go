@@ -630,12 +630,15 @@ function quick() {}
 quick();
 limited();
 `), 0o644)))
-	r := start(t, "--json", "--latency", "php:function", "--by", "function", php, "--", "/bin/sh", "-c",
-		"USE_ZEND_DTRACE=1 "+php+" -d display_errors=stderr "+script+"; true").wait()
-	summary := r.objects("summary")[0]
-	qt.Check(t, qt.Equals(fmt.Sprint(summary.Unmatched, summary.Left, summary.Replaced, summary.Unfinished),
-		"0 2 0 0"), qt.Commentf("%s", r.stderr))
-	qt.Check(t, qt.HasLen(r.objects("row"), 1), qt.Commentf("%s", r.stdout))
+	for pair, measured := range map[string]int{"php:function": 1, // quick, and with that set_time_limit
+		"php:execute": 2, "php:execute__entry..php:execute__return": 2} {
+		r := start(t, "--json", "--slow", "0", pair, php, "--", "/bin/sh", "-c",
+			"USE_ZEND_DTRACE=1 "+php+" -d display_errors=stderr "+script+"; true").wait()
+		summary := r.objects("summary")[0]
+		qt.Check(t, qt.Equals(fmt.Sprint(summary.Unmatched, summary.Left, summary.Replaced, summary.Exited,
+			summary.Unfinished), "0 2 0 0 0"), qt.Commentf("%s: %s", pair, r.stderr))
+		qt.Check(t, qt.HasLen(r.objects("span"), measured), qt.Commentf("%s: %s", pair, r.stdout))
+	}
 }
 
 // A flame graph of calls has their names and own times.

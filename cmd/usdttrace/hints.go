@@ -609,7 +609,7 @@ func (t *tracer) reasons(l *losses, look func() []reach) (lines []string) {
 		if o.where != "" {
 			calls += "and for which --where holds, "
 		}
-		if l.Replaced+l.Unmatched > 0 {
+		if l.Replaced+l.Unmatched+l.Overlapped > 0 {
 			calls += "and that were measured, "
 		}
 		if *o.slow > 0 {
@@ -621,7 +621,11 @@ func (t *tracer) reasons(l *losses, look func() []reach) (lines []string) {
 		}
 		return lines
 	case l.filtered:
-		lines = append(starts, "probes fired, but --where holds for no hit")
+		fired := "probes fired, but --where holds for no hit"
+		if l.Overlapped > 0 {
+			fired = "probes fired, but --where holds for no call that was measured"
+		}
+		lines = append(starts, fired)
 		if strings.Contains(o.where, "str(") {
 			lines = append(lines, "a null pointer equals no string, nor does one that cannot be read: "+
 				"perhaps "+notInMemory)

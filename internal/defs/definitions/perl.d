@@ -11,6 +11,8 @@ provider perl {
 	probe loaded__file(const char *file);
 };
 
+#pragma gousdt time perl:sub a subroutine runs; of threads of Coro that take turns, the last that began is taken to end first
+
 #pragma gousdt when perl:sub__entry a subroutine begins
 #pragma gousdt when perl:sub__return a subroutine ends
 #pragma gousdt when perl:phase__change the interpreter goes from one phase to the next, as from RUN to END

@@ -16,10 +16,15 @@ provider php {
 	probe exception__caught(void *class_string);
 	probe error(char *message, char *filename, int line);
 
-	/* a request that runs into its time limit ends without function__return */
+	/* a request that runs into its time limit has no ends of what it runs */
 	call function(char *function, char *filename, int line, char *class, char *scope) {
 		each;
 		function__entry .. function__return;
+		over request__shutdown;
+	};
+	call execute(char *filename, int line) {
+		each;
+		execute__entry .. execute__return;
 		over request__shutdown;
 	};
 };
