@@ -50,7 +50,8 @@ func newDecoder(sites *siteTable, reuse bool) *decoder {
 //
 // What most records have is decoded here, without a call, and words without a
 // loop unless there are many: an event of three words takes 10.5 ns in place of
-// 13.4, with a header 15 in place of 20, one of a text 13 in place of 17.
+// 13.4, one of a text 13 in place of 17. With a header, whose places are
+// constants, it takes 13 in place of 20.
 func (d *decoder) decode(raw []byte) (*Event, error) {
 	order := binary.NativeEndian
 	if len(raw) < d.size || order.Uint32(raw) != d.id {
@@ -84,13 +85,14 @@ func (d *decoder) decode(raw []byte) (*Event, error) {
 		of.decodeNumbers(e.Args, raw)
 	}
 
-	if h := of.header; h != nil {
-		e.CPU = int(order.Uint32(raw[h.CPU:]))
-		process := order.Uint64(raw[h.Process:])
+	if of.hasHeader {
+		h := (*[bpfgen.HeaderEnd]byte)(raw)
+		e.CPU = int(order.Uint32(h[bpfgen.HeaderCPU:]))
+		process := order.Uint64(h[bpfgen.HeaderProcess:])
 		e.PID, e.TID = int(process>>32), int(uint32(process))
-		at := int64(order.Uint64(raw[h.Time:]))
+		at := int64(order.Uint64(h[bpfgen.HeaderTime:]))
 		e.Monotonic, e.Time = time.Duration(at), time.Unix(0, at+d.wall)
-		command := [2]uint64{order.Uint64(raw[h.Command:]), order.Uint64(raw[h.Command+8:])}
+		command := [2]uint64{order.Uint64(h[bpfgen.HeaderCommand:]), order.Uint64(h[bpfgen.HeaderCommand+8:])}
 		if command != d.command {
 			d.command, d.name = command, d.commands.name(command)
 		}
@@ -370,9 +372,9 @@ type events struct {
 
 	numbers []fetch // the other arguments
 
-	header   *bpfgen.Record // the record if it has a header, else nil
-	hasBytes bool           // captures, or a copy of the stack
-	isRare   bool           // there are parts that few sessions ask for
+	hasHeader bool // time, process, thread and processor
+	hasBytes  bool // captures, or a copy of the stack
+	isRare    bool // there are parts that few sessions ask for
 
 	// text is the capture if there is but one, of a text that a word leads to.
 	text *bpfgen.CapturePlace
@@ -440,9 +442,7 @@ func newEvents(r *bpfgen.Record, args []argspec.Arg) *events {
 			v.kind, v.state = Bytes, valuePresent
 		}
 	}
-	if r.CPU != bpfgen.None {
-		e.header = r
-	}
+	e.hasHeader = r.CPU != bpfgen.None
 	e.hasBytes = len(r.Captures) > 0 || r.Registers != nil
 	e.isRare = r.Cgroup != bpfgen.None || r.Weight != bpfgen.None || r.Stack != bpfgen.None ||
 		r.Registers != nil || r.Span != nil

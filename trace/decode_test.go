@@ -496,7 +496,7 @@ func TestEventsFromMemoryAreWhatOthersWouldBe(t *testing.T) {
 				raw[i] = byte(random.Uint32())
 			}
 			binary.NativeEndian.PutUint32(raw, site.id)
-			if site.events.header != nil {
+			if site.events.hasHeader {
 				now += random.Uint64N(uint64(time.Second))
 				binary.NativeEndian.PutUint64(raw[r.Time:], now)
 				clear(raw[r.Command:][:16])

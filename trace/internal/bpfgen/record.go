@@ -61,6 +61,16 @@ type SpanPlace struct {
 // emptyRecord is the size of a record that has only the ID of its site.
 const emptyRecord = 8
 
+// A header follows the ID of the site. So its places are the same in all
+// records that have one, and a reader checks once that they are there.
+const (
+	HeaderCPU     = 4
+	HeaderTime    = emptyRecord
+	HeaderProcess = HeaderTime + 8
+	HeaderCommand = HeaderProcess + 8
+	HeaderEnd     = HeaderCommand + commandSize
+)
+
 // StackData is where the addresses of a user stack begin, after its length.
 const StackData = 8
 
@@ -130,8 +140,7 @@ func (b *builder) layout(e *Events, captures []Capture, groups []argcode.Group, 
 		return at
 	}
 	if e.Header {
-		r.CPU = 4
-		r.Time, r.Process, r.Command = take(8), take(8), take(commandSize)
+		r.CPU, r.Time, r.Process, r.Command = HeaderCPU, take(8), take(8), take(commandSize)
 	}
 	if e.Cgroup {
 		r.Cgroup = take(8)
