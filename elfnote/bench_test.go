@@ -28,8 +28,8 @@ func BenchmarkList(b *testing.B) {
 		{"100000", syntheticFile(b, false)},
 		{"100000-shuffled", syntheticFile(b, true)},
 	}
-	for _, pattern := range realFiles {
-		for _, path := range installed(b, pattern) {
+	for _, of := range realFiles {
+		for _, path := range installed(b, of) {
 			files = append(files, struct{ name, path string }{filepath.Base(path), path})
 		}
 	}

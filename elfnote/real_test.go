@@ -153,30 +153,31 @@ func TestSitesOfADebugFile(t *testing.T) {
 	qt.Assert(t, qt.HasLen(inDebug, 7)) // with the one whose semaphore is in the bss
 }
 
-// installed returns the paths of files of Debian's packages.
-func installed(t testing.TB, pattern string) []string {
+type realFile struct{ pattern, debian string }
+
+// installed returns the paths of files of a Debian package.
+func installed(t testing.TB, of realFile) []string {
 	t.Helper()
-	paths, err := filepath.Glob(pattern)
+	paths, err := filepath.Glob(of.pattern)
 	qt.Assert(t, qt.IsNil(err))
 	if len(paths) == 0 {
-		testneeds.Missing(t, "needs %s (Debian: libstdc++6, postgresql, default-jre-headless)",
-			pattern)
+		testneeds.Missing(t, "needs %s (Debian: %s)", of.pattern, of.debian)
 	}
 	return paths
 }
 
-// realFiles are libraries and programs with many probes, of Debian's packages
-// libstdc++6, postgresql and openjdk-17-jre-headless.
-var realFiles = []string{
-	"/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
-	"/usr/lib/postgresql/*/bin/postgres",
-	"/usr/lib/jvm/*/lib/server/libjvm.so",
+// realFiles are libraries and programs with many probes, and Debian's packages
+// that have them.
+var realFiles = []realFile{
+	{"/usr/lib/x86_64-linux-gnu/libstdc++.so.6", "libstdc++6"},
+	{"/usr/lib/postgresql/*/bin/postgres", "postgresql"},
+	{"/usr/lib/jvm/*/lib/server/libjvm.so", "default-jre-headless"},
 }
 
 func TestSitesAreThoseOfReadelf(t *testing.T) {
-	for _, pattern := range realFiles {
-		t.Run(filepath.Base(pattern), func(t *testing.T) {
-			for _, path := range installed(t, pattern) {
+	for _, of := range realFiles {
+		t.Run(filepath.Base(of.pattern), func(t *testing.T) {
+			for _, path := range installed(t, of) {
 				compareWithReadelf(t, path)
 			}
 		})

@@ -329,7 +329,7 @@ func TestHelpersAreAttached(t *testing.T) {
 // Python 3.11 passes the start of a call only while another probe is attached:
 // a session without definitions attaches that one, too.
 func TestHelpersAreAttachedWithoutDefinitions(t *testing.T) {
-	python := testprog.StartPython(t)
+	python := testprog.StartPython(t, testprog.CallsOfPython)
 	python.Stop()
 	script := filepath.Join(t.TempDir(), "plain.py")
 	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte(`

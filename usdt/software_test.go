@@ -17,7 +17,7 @@ import (
 
 func TestAttachToPython(t *testing.T) {
 	texts := newTexts(t)
-	python := testprog.StartPython(t)
+	python := testprog.StartPython(t, testprog.CallsOfPython)
 	python.Do("call") // unseen
 	lnk := texts.attach(t, usdt.Target{Path: python.File, PID: python.PID}, "python",
 		"function__entry")

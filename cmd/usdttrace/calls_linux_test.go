@@ -119,7 +119,7 @@ for i in range(4): timed("parts", 4 * (i < 3), lambda: next(generator, None)); t
 timed("sells", 24, lambda: asyncio.run(shop()), 6)
 for name, numbers in own.items(): print("own", name, *numbers, flush=True)
 `, func(t *testing.T) []string {
-			python := testprog.StartPython(t)
+			python := testprog.StartPython(t, testprog.CallsOfPython)
 			python.Stop()
 			file, err := filepath.EvalSymlinks(python.File)
 			qt.Assert(t, qt.IsNil(err))

@@ -528,7 +528,7 @@ func checkOwnTimes(t *testing.T, own, said map[string]callTimes, leasts map[stri
 // run: with recursion, exceptions, generators, coroutines and threads.
 func TestOwnTimesOfPython(t *testing.T) {
 	testprog.RequireBPF(t)
-	python := testprog.StartPython(t)
+	python := testprog.StartPython(t, testprog.CallsOfPython)
 	python.Stop()
 	file, err := filepath.EvalSymlinks(python.File)
 	qt.Assert(t, qt.IsNil(err))
@@ -644,7 +644,7 @@ limited();
 // A flame graph of calls has their names and own times.
 func TestFoldedCalls(t *testing.T) {
 	testprog.RequireBPF(t)
-	python := testprog.StartPython(t)
+	python := testprog.StartPython(t, testprog.CallsOfPython)
 	python.Stop()
 	file, err := filepath.EvalSymlinks(python.File)
 	qt.Assert(t, qt.IsNil(err))

@@ -37,7 +37,7 @@ print("done")
 // The profile function, a lambda, is a function like others.
 func TestPythonFunctionsAsTheyAreCalled(t *testing.T) {
 	testprog.RequireBPF(t)
-	python := testprog.StartPython(t)
+	python := testprog.StartPython(t, testprog.CallsOfPython)
 	python.Stop()
 	script := filepath.Join(t.TempDir(), "script.py")
 	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte(pythonScript), 0o644)))
@@ -69,7 +69,7 @@ for _ in range(1000):
 // trace.
 func TestPythonFunctionsAreTimed(t *testing.T) {
 	testprog.RequireBPF(t)
-	python := testprog.StartPython(t)
+	python := testprog.StartPython(t, testprog.CallsOfPython)
 	python.Stop()
 	script := filepath.Join(t.TempDir(), "script.py")
 	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte(callingScript), 0o644)))
@@ -106,7 +106,7 @@ func TestPythonFunctionsAreTimed(t *testing.T) {
 // A call in the place of a PATTERN means its calls, not probes of that name.
 func TestCallsInThePlaceOfPatterns(t *testing.T) {
 	testprog.RequireBPF(t)
-	python := testprog.StartPython(t)
+	python := testprog.StartPython(t, testprog.CallsOfPython)
 	python.Stop()
 	script := filepath.Join(t.TempDir(), "script.py")
 	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte(callingScript), 0o644)))
@@ -500,7 +500,7 @@ for name, (count, least, most) in said.items():
 
 func greenlets(t *testing.T) (program, script string) {
 	testprog.RequireBPF(t)
-	python := testprog.StartPython(t)
+	python := testprog.StartPython(t, testprog.CallsOfPython)
 	python.Stop()
 	program, err := filepath.EvalSymlinks(python.File)
 	qt.Assert(t, qt.IsNil(err))

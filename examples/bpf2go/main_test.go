@@ -6,6 +6,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -21,14 +22,14 @@ import (
 func TestCallsArePrintedUntilStopped(t *testing.T) {
 	testprog.RequireBPF(t)
 	testprog.LeakCheck(t)
-	python := testprog.StartPython(t)
+	python := testprog.StartPython(t, testprog.CallsOfPython)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	reader, writer := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
 		err := run(ctx, writer, usdt.Target{Path: python.File, PID: python.PID})
-		writer.CloseWithError(io.EOF)
+		writer.CloseWithError(cmp.Or(err, io.EOF))
 		done <- err
 	}()
 

@@ -53,11 +53,14 @@ func Missing(t testing.TB, format string, args ...any) {
 
 // Tool returns the path of a program, and skips a test where it is not
 // installed, or fails it in CI. The Debian package that has it is part of the
-// reason.
+// reason: that of a compiler for another machine follows from its name.
 func Tool(t testing.TB, name, debian string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
+		if machine, ok := strings.CutSuffix(debian, "-gcc"); ok {
+			debian = "gcc-" + machine
+		}
 		Missing(t, "needs %s (Debian: %s): %v", name, debian, err)
 	}
 	return path

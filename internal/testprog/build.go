@@ -107,6 +107,7 @@ func CrossPath(t testing.TB, arch, name string) string {
 	}
 	// make alone knows what is out of date.
 	_, err = makeIn(dir, "ARCH="+arch, program)
+	giveToOwner(dir)
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("build %s for %s", name, arch))
 	builds.built[path] = true
 	return path
@@ -130,6 +131,17 @@ func makeIn(dir string, arguments ...string) (string, error) {
 		return "", fmt.Errorf("%s: %w\n%s%s", strings.Join(cmd.Args, " "), err, &out, &errs)
 	}
 	return out.String(), nil
+}
+
+// giveToOwner gives what root has built to the user whose folder it is in, who
+// runs make clean.
+func giveToOwner(dir string) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	// What another process removes meanwhile is not found: that is no failure.
+	_ = exec.Command("sh", "-c", `owner=$(stat -c %u:%g "$1")
+		[ "$owner" = 0:0 ] || find "$1/build" -user root -exec chown -h "$owner" {} +`, "sh", dir).Run()
 }
 
 // testdata finds the folder from anywhere in the repository, also from a module

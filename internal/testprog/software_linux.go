@@ -68,13 +68,16 @@ for line in sys.stdin:
     print("ok", flush=True)
 `
 
+// CallsOfPython is a probe of Python 3 up to 3.11, and from 3.15 on.
+const CallsOfPython = "function__entry"
+
 // StartPython runs the system's Python 3. It needs one that was configured with
-// DTrace probes, as Debian's is: with function__entry, function__return, line,
-// gc__start, gc__done and others, each with a semaphore.
-func StartPython(t testing.TB) *Python {
+// DTrace probes, as Debian's is, and has those that are named. Each has a
+// semaphore.
+func StartPython(t testing.TB, probes ...string) *Python {
 	t.Helper()
 	TakeTurn(t, SystemSoftware)
-	interpreter, file := findPython(t)
+	interpreter, file := findPython(t, probes)
 	script := filepath.Join(t.TempDir(), "traced.py")
 	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte(pythonScript), 0o644)))
 	before, _, _ := strings.Cut(pythonScript, "def ")
@@ -92,12 +95,12 @@ func StartPython(t testing.TB) *Python {
 // findPython returns an interpreter and the file with its probes, which is the
 // interpreter itself or its library. Not the first python3 in PATH: that may be
 // a script that starts another.
-func findPython(t testing.TB) (interpreter, file string) {
+func findPython(t testing.TB, probes []string) (interpreter, file string) {
 	t.Helper()
 	interpreters, _ := filepath.Glob("/usr/bin/python3.[0-9]*")
 	slices.Reverse(interpreters)
 	for _, interpreter := range interpreters {
-		if hasProbes(interpreter) {
+		if hasProbes(interpreter, probes...) {
 			return interpreter, interpreter
 		}
 		f, err := elf.Open(interpreter)
@@ -108,24 +111,35 @@ func findPython(t testing.TB) (interpreter, file string) {
 		f.Close()
 		libraries, _ := filepath.Glob("/usr/lib*/lib" + filepath.Base(interpreter) + ".so.*")
 		for _, library := range libraries {
-			if slices.Contains(needed, filepath.Base(library)) && hasProbes(library) {
+			if slices.Contains(needed, filepath.Base(library)) && hasProbes(library, probes...) {
 				return interpreter, library
 			}
 		}
 	}
-	testneeds.Missing(t, "needs a Python 3 with probes in /usr/bin (Debian: python3), found %q",
+	if slices.Contains(probes, CallsOfPython) {
+		testneeds.Missing(t, "needs a Python with call probes, up to 3.11 or from 3.15 on, in /usr/bin, "+
+			"found %q", interpreters)
+	}
+	testneeds.Missing(t, "needs a Python 3 with probes %q in /usr/bin (Debian: python3), found %q", probes,
 		interpreters)
 	return "", ""
 }
 
-// hasProbes looks for the section of the notes only.
-func hasProbes(path string) bool {
+// hasProbes looks for the section of the notes, and for names in it, only.
+func hasProbes(path string, names ...string) bool {
 	f, err := elf.Open(path)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	return f.Section(".note.stapsdt") != nil
+	section := f.Section(".note.stapsdt")
+	if section == nil {
+		return false
+	}
+	notes, err := section.Data()
+	return err == nil && !slices.ContainsFunc(names, func(name string) bool {
+		return !bytes.Contains(notes, []byte("\x00"+name+"\x00"))
+	})
 }
 
 // StartThrow runs a C++ program that passes libstdc++'s probes. File is the
