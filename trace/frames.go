@@ -217,11 +217,15 @@ func returnedPointer(machine elf.Machine, at uint64, code []byte) (variable uint
 		endbr := []byte{0xf3, 0x0f, 0x1e, 0xfa}
 		rest := bytes.TrimPrefix(code, endbr)
 		at += uint64(len(code) - len(rest))
-		// MOV disp32(RIP), RAX; MOV disp32(RAX), RAX; RET
-		if bytes.HasPrefix(rest, []byte{0x48, 0x8b, 0x05}) &&
-			bytes.HasPrefix(rest[7:], []byte{0x48, 0x8b, 0x80}) && rest[14] == 0xc3 {
+		// MOV disp32(RIP), RAX; MOV disp32(RAX), RAX or MOV (RAX), RAX; RET
+		if bytes.HasPrefix(rest, []byte{0x48, 0x8b, 0x05}) {
 			variable = at + 7 + uint64(int64(int32(order.Uint32(rest[3:]))))
-			return variable, []int32{int32(order.Uint32(rest[10:]))}, true
+			switch load := rest[7:]; {
+			case bytes.HasPrefix(load, []byte{0x48, 0x8b, 0x80}) && load[7] == 0xc3:
+				return variable, []int32{int32(order.Uint32(load[3:]))}, true
+			case bytes.HasPrefix(load, []byte{0x48, 0x8b, 0x00, 0xc3}):
+				return variable, []int32{0}, true
+			}
 		}
 	case elf.EM_AARCH64:
 		// ADRP X0; LDR X0, [X0, #n]; LDR X0, [X0, #m]; RET

@@ -120,6 +120,31 @@ func TestReturnedVariables(t *testing.T) {
 	}
 }
 
+// So is one behind a pointer, as in Python's libraries: at an offset from 3.7
+// on, at none in 3.6.
+func TestReturnedPointers(t *testing.T) {
+	for _, test := range []struct {
+		machine  elf.Machine
+		code     string // hexadecimal
+		variable uint64
+		member   []int32
+	}{
+		{elf.EM_X86_64, "488b0551f31100488b80c8050000c3", 0x3023a8, []int32{0x5c8}},
+		{elf.EM_X86_64, "488b0519341000488b00c3", 0x2e6470, []int32{0}},
+		{elf.EM_X86_64, "f30f1efa488b0519341000488b00c3", 0x2e6474, []int32{0}},
+		{elf.EM_X86_64, "488b05992d6a00c3", 0x885df0, nil},
+		{elf.EM_X86_64, "488b0519341000488b0090", 0, nil},
+	} {
+		code, err := hex.DecodeString(test.code)
+		qt.Assert(t, qt.IsNil(err))
+		code = append(code, make([]byte, 20)...)[:20]
+		variable, member, ok := returnedPointer(test.machine, 0x1e3050, code)
+		qt.Check(t, qt.Equals(ok, test.variable != 0), qt.Commentf("%s", test.code))
+		qt.Check(t, qt.Equals(variable, test.variable), qt.Commentf("%s", test.code))
+		qt.Check(t, qt.DeepEquals(member, test.member), qt.Commentf("%s", test.code))
+	}
+}
+
 // sessionBubble is a session in a bubble of synctest. Its maps are the
 // kernel's. What the kernel would do at a hit is done here: programs are loaded
 // and not attached, and the ring buffers are memory of the test.
