@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unsafe"
 
+	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
@@ -151,7 +152,7 @@ func (v Value) String() string { return string(v.AppendTo(nil)) }
 // value that is unavailable is "?", one that is unreadable "<unreadable>", and
 // a captured null pointer "null"; "<no address>" follows one into the first
 // page, as to a member behind a null pointer. A value of kind [Text] has
-// escapes but no quotes, and "..." follows if it was cut.
+// escapes but no quotes around it, and "..." follows if it was cut.
 func (v Value) AppendTo(b []byte) []byte {
 	switch v.state {
 	case valueUnavailable:
@@ -188,10 +189,10 @@ const firstAddress = 4096
 
 func (v Value) appendData(b []byte) []byte {
 	if v.text {
-		start := len(b)
-		b = strconv.AppendQuote(b, v.data) // it cannot drive a terminal, and can be read back
-		if v.kind == Text {
-			b = append(b[:start], b[start+1:len(b)-1]...) // without the quotes
+		if v.kind != Text { // it cannot drive a terminal, and can be read back
+			b = strconv.AppendQuote(b, v.data)
+		} else {
+			b = append(b, terminal.Escape(v.data)...)
 		}
 	} else {
 		for i, c := range v.bytes() {

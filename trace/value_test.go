@@ -35,7 +35,7 @@ func TestValueString(t *testing.T) {
 		{text("日本 \u202e\u00ad", dataTruncated), `"日本 \u202e\u00ad"...`},
 		{text("\xff\xfe", dataComplete), `"\xff\xfe"`},
 		{text("", dataUnreadable), "16 <no address>"},
-		{textValue([]byte("a \"b\" \x1b"), false), `a \"b\" \x1b`},
+		{textValue([]byte("a \"b\" \x1b"), false), `a "b" \x1b`},
 		{textValue([]byte("select"), true), "select..."},
 	} {
 		qt.Check(t, qt.Equals(test.value.String(), test.want))

@@ -31,7 +31,7 @@ type failure struct {
 	name    string // of the file, "" for a process as a whole
 	pid     int    // 0 if it is not about a process
 	err     error
-	leftOut bool // it was not named, and may not be read: no error
+	leftOut bool // what was asked for may not be in it, and it may not be read: no error
 }
 
 type listing struct {

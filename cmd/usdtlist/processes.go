@@ -98,6 +98,10 @@ func (l *lister) listProcesses() (found int, failed bool, where string) {
 			s.fail(f.path, f.pid, err)
 		}
 	}
+	for i := range s.failures {
+		f := &s.failures[i] // a library that was replaced, say: what was asked for is there
+		f.leftOut = f.leftOut || found > 0 && errors.Is(f.err, procfs.ErrUnreachable)
+	}
 	l.warnFailures(s.failures)
 	var names []string
 	for _, name := range l.options.files {

@@ -145,6 +145,16 @@ func TestUsersSeeTheirOwnProcessesAndAreToldWhatIsLeftOut(t *testing.T) {
 	r = usdtlistAsUser(t, "-", "-p", strconv.Itoa(own.PID))
 	qt.Check(t, qt.Equals(r.status, exitError))
 	qt.Check(t, qt.StringContains(r.stderr, library+`": the mapped file is not at its path`))
+
+	// Where there is an answer, such a file is left out of it.
+	program = put(t, dir, "target-pie")
+	own = startAsUser(t, program)
+	own.Do("load " + put(t, dir, "libtarget.so"))
+	qt.Assert(t, qt.IsNil(os.Remove(library)))
+	r = usdtlistAsUser(t, "-", "-p", strconv.Itoa(own.PID))
+	qt.Check(t, qt.Equals(r.status, exitFound))
+	qt.Check(t, qt.Matches(firstLine(r.stdout), "File: "+program))
+	qt.Check(t, qt.Matches(r.stderr, `usdtlist: left out: .*: the mapped file is not at its path .*\n`))
 }
 
 func TestHiddenProcessesAreToldOf(t *testing.T) {

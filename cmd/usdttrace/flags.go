@@ -247,6 +247,7 @@ type tableFlags struct {
 	sort          string // "" for the total, or the count without one
 	top           int    // rows that are printed, 0 for all
 	maxKeys       int    // 0 for defaultMaxKeys
+	dialect       string // of --normalize
 	normalize     func(text string) string
 }
 
@@ -272,7 +273,7 @@ func (o *tableFlags) declare(flags *commandline.Flags) {
 	flags.Func(setCount(&o.top), "top")
 	flags.Func(setCount(&o.maxKeys), "max-keys")
 	flags.OneOf("DIALECT", []string{"sql", "mysql"},
-		func(word string) { o.normalize = normalizer(word) }, "normalize")
+		func(word string) { o.dialect, o.normalize = word, normalizer(word) }, "normalize")
 }
 
 func (o *options) tableRules() []rule {
@@ -513,8 +514,9 @@ const maxNamed = 16
 
 func (o *scopeFlags) setPID(s string) error {
 	several := func(condition string) error {
-		return fmt.Errorf("one process can be given: FILE in place of -p watches all that run it, -p PID -f one "+
-			"and those that it starts, and -a --where '%s' several, without those that they start", condition)
+		return fmt.Errorf("one process can be given: FILE in place of -p watches all that run it%s, -p PID -f one "+
+			"and those that it starts, and -a --where '%s' several, without those that they start",
+			oneServer(condition), condition)
 	}
 	if o.pid != 0 || strings.Contains(s, ",") {
 		words := commandline.Split(s)
@@ -548,6 +550,22 @@ func (o *scopeFlags) setPID(s string) error {
 	}
 	o.pid = pids[0]
 	return nil
+}
+
+// oneServer says how one server of PostgreSQL is selected among several, if a
+// condition is about such processes.
+func oneServer(condition string) string {
+	isServer := condition == `comm == "postgres"`
+	for part := range strings.SplitSeq(condition, " || ") {
+		if pid, err := strconv.Atoi(strings.TrimPrefix(part, "pid == ")); err == nil {
+			p, err := proc.Find("", pid)
+			isServer = isServer || err == nil && p.Command == "postgres"
+		}
+	}
+	if !isServer {
+		return ""
+	}
+	return " (of servers of PostgreSQL one by its port: --where 'global.PostPortNumber == 5432')"
 }
 
 // rootsOf returns those of some processes that none of the others has started.

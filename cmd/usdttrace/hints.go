@@ -375,6 +375,42 @@ func (t *tracer) checkArguments() error {
 	return nil
 }
 
+// checkSum fails for the sum of an enumeration, whose numbers stand for names.
+func (t *tracer) checkSum() error {
+	o := t.options
+	isEnum := false
+	look := func(probe *defs.Probe) (isOther bool) {
+		n, ok := argumentIndex(strings.TrimPrefix(o.sum, "start."), probe)
+		if !ok || n >= len(probe.Arguments) {
+			return false
+		}
+		a := &probe.Arguments[n]
+		isEnum = isEnum || a.Values != nil
+		return a.Values == nil || a.Type == "bool"
+	}
+	if o.sum == "" || t.targets.definitions == nil {
+		return nil
+	}
+	if o.latency != nil && len(o.callArguments) > 0 {
+		if pair, err := parsePair(o.pair); err == nil {
+			call, _ := t.targets.definitions.Call(pair)
+			if look(&defs.Probe{Arguments: call.Arguments}) {
+				return nil
+			}
+		}
+	}
+	for probe := range t.targets.definitions.Probes() {
+		if pattern.MatchAny(o.patterns, probe.Provider, probe.Name) && look(&probe) {
+			return nil
+		}
+	}
+	if !isEnum {
+		return nil
+	}
+	return fmt.Errorf("--sum %s: the numbers of an enumeration stand for names, and their sum for nothing: "+
+		"--by %[1]s, without --sum, counts each", o.sum)
+}
+
 // addLacking keeps why a site lacks an argument that a term names, unless
 // another site has it. The reason of the last site with that argument counts.
 // pointer is the size of a pointer, 0 if it is not known.

@@ -195,7 +195,7 @@ func TestWrongCommandLinesGetAMessageAboutWhatWasTyped(t *testing.T) {
 	golden, err := os.ReadFile(file)
 	qt.Assert(t, qt.IsNil(err))
 	dir := t.TempDir()
-	for name, of := range map[string]string{"target": "target-pie", "members": "members",
+	for name, of := range map[string]string{"target": "target-pie", "members": "members", "calls": "calls",
 		"stripped": "members-stripped"} {
 		program, err := os.ReadFile(testprog.Path(t, of))
 		qt.Assert(t, qt.IsNil(err))
@@ -233,15 +233,23 @@ func TestWrongCommandLinesGetAMessageAboutWhatWasTyped(t *testing.T) {
 }
 
 func TestProcessesOfOneNameAreListed(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "twins")
+	dir := t.TempDir()
 	sleep, err := os.ReadFile(testneeds.Tool(t, "sleep", "coreutils"))
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(os.WriteFile(program, sleep, 0o755)))
-	for range 2 {
+	var last int
+	for _, name := range []string{"twins", "twins", "postgres"} {
+		program := filepath.Join(dir, name)
+		qt.Assert(t, qt.IsNil(os.WriteFile(program+".new", sleep, 0o755)))
+		qt.Assert(t, qt.IsNil(os.Rename(program+".new", program)))
 		cmd := exec.Command(program, "60")
 		qt.Assert(t, qt.IsNil(cmd.Start()))
 		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		last = cmd.Process.Pid
 	}
 	err = new(options).setPID("twins")
-	qt.Check(t, qt.ErrorMatches(err, `these processes have that name: \d+ \d+; one process .*`))
+	qt.Check(t, qt.ErrorMatches(err,
+		`these processes have that name: \d+ \d+; one process can be given: FILE in place of -p watches all that run it, .*`))
+	err = new(options).setPID(fmt.Sprintf("%d,%d", os.Getpid(), last))
+	qt.Check(t, qt.ErrorMatches(err, `one process can be given: FILE in place of -p watches all that run it `+
+		`\(of servers of PostgreSQL one by its port: --where 'global.PostPortNumber == 5432'\), .*`))
 }

@@ -589,7 +589,7 @@ func (t *tracer) closer(s *trace.Snapshot, row *trace.Row) (o *options, note str
 			provider, probe, _ := strings.Cut(text, ":")
 			keys := t.keysOf(provider, probe)
 			if o.normalize == nil && keys[0] == "query" {
-				o.normalize = normalizer("sql")
+				o.dialect, o.normalize = "sql", normalizer("sql")
 			}
 			o, err = o.of(elfnote.Exact(provider, probe), keys...)
 			return o, "", err
@@ -642,6 +642,10 @@ func (t *tracer) keysOf(provider, name string) []string {
 	return []string{"comm", "pid"}
 }
 
+// keptFlags stay what they were when a run looks closer.
+var keptFlags = []string{"--match", "--linear", "--max-keys", "--interval", "--names", "--limits",
+	"--after", "--mode"}
+
 // commandLine returns the command line of a run, for its title.
 func (o *options) commandLine() string {
 	words := []string{"usdttrace --live"}
@@ -662,6 +666,17 @@ func (o *options) commandLine() string {
 	}
 	add(len(o.by) > 0, "--by", strings.Join(o.by, ","))
 	add(o.where != "", "--where", o.where)
+	add(o.dialect != "", "--normalize", o.dialect)
+	add(o.sort != "", "--sort", o.sort)
+	add(o.top > 0, "--top", strconv.Itoa(o.top))
+	for i, word := range o.args {
+		flag, value, joined := strings.Cut(word, "=")
+		if !joined && i+1 < len(o.args) {
+			value = o.args[i+1]
+		}
+		add(slices.Contains(keptFlags, flag) &&
+			(flag != "--linear" || o.hist != "" || o.latency != nil), flag, value)
+	}
 	add(o.pid != 0, "-p", strconv.Itoa(o.pid))
 	add(o.follow, "-f", "")
 	add(o.all, "-a", "")

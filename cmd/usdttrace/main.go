@@ -538,6 +538,9 @@ func (t *tracer) openSession() error {
 	memlock := rlimit.RemoveMemlock()
 	o := t.options
 	var err error
+	if err := t.checkSum(); err != nil {
+		return err
+	}
 	if o.sum != "" && t.isFloat(o.sum) {
 		// Samples have only integers.
 		o.sumIsFloat, o.unwind = true, 0

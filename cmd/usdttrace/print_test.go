@@ -386,6 +386,17 @@ func TestNormalizeListsOfAnything(t *testing.T) {
 	}
 }
 
+// The title of live tables is a command line that shows the same.
+func TestLiveTitle(t *testing.T) {
+	const line = "usdttrace --live --latency postgresql:statement --by query --where 'pid != 1' " +
+		"--normalize sql --sort p99 --top 5 --interval=2s --max-keys 100 -p 1 -f"
+	words := strings.Fields(strings.ReplaceAll(line, "'pid != 1'", "pid!=1"))
+	o, err := parseCommandLine(words[1:])
+	qt.Assert(t, qt.IsNil(err))
+	o.where = "pid != 1"
+	qt.Check(t, qt.Equals(o.commandLine(), strings.ReplaceAll(line, "=2s", " 2s")))
+}
+
 func TestNormalize(t *testing.T) {
 	for _, test := range []struct{ dialect, text, want string }{
 		{"sql", "SELECT abalance FROM pgbench_accounts WHERE aid = 17;",

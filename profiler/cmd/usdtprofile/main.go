@@ -87,6 +87,8 @@ func parse(args []string) (*options, error) {
 	flags.Text(&o.output, "o", "output")
 	flags.Time(&o.duration, "duration")
 	flags.Instead("no such flag: --duration is meant", "for")
+	flags.Instead("no such flag: -p takes several processes, as -p 12,13 or a name; "+
+		"-a --where 'comm == \"NAME\"' has those that start later, too", "f", "follow")
 	flags.Once(&o.where, "where")
 	flags.Once(&o.value, "value")
 	flags.Func(func(s string) (err error) {

@@ -219,6 +219,7 @@ func TestParse(t *testing.T) {
 		"-a -o x --memory python:gc__start":        "--memory has its own .*",
 		"-a -o x --slow 1ms a:b c:d":               "--slow takes one pair .*",
 		"-a -p 1 -o x python:gc__start":            "give -a .*",
+		"-p 1 -f -o x python:gc__start":            `-f: no such flag: -p takes several processes, .*`,
 		"-a -o x --every 0 python:gc__start":       ".*want a number from 1 on",
 		"-a -o x --slow fast postgresql:statement": ".*want seconds, or a number with its unit, .*",
 	} {

@@ -472,7 +472,13 @@ func (s *Site) lacks(t expr.Term) error {
 	if why == nil {
 		switch {
 		case t.Index >= len(s.Args):
-			return fmt.Errorf("%s has no %s", s.probe(), name)
+			of := ""
+			for _, ends := range s.Pairs {
+				if pair, _ := ends.end(); pair != 0 && !t.Start {
+					of = fmt.Sprintf(" (start.%s is of the start)", name)
+				}
+			}
+			return fmt.Errorf("%s has no %s%s", s.probe(), name, of)
 		case s.readable(t.Index):
 			return nil
 		}
