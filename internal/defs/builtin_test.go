@@ -61,6 +61,12 @@ func TestProbesOnce(t *testing.T) {
 	call, _ = Builtin().Call(MustParsePairPattern("postgresql:statement"))
 	qt.Check(t, qt.Equals(probe.Arguments[1].Name, "function"))
 	qt.Check(t, qt.Equals(call.Arguments[0].Name, "query"))
+	// Where programs of libvirt share numbers, a number has no name.
+	probe, _ = Builtin().Probe("libvirt", "rpc_server_client_msg_rx", 8)
+	qt.Check(t, qt.Equals(probe.Arguments[2].Values[0x20008086], "remote"))
+	qt.Check(t, qt.Equals(probe.Arguments[4].Values[19], ""))
+	qt.Check(t, qt.Equals(probe.Arguments[4].Values[20], "domain_get_vcpus"))
+	qt.Check(t, qt.Equals(probe.Arguments[4].Values[212], "domain_get_state"))
 	for range d.Probes() {
 		break // as a loop may
 	}
