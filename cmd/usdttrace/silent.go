@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -154,8 +153,9 @@ func (t *tracer) whySilent(pattern int, reaches []reach) string {
 }
 
 // variable is how a condition in definitions names what has to be in the
-// environment of a process.
-var variable = regexp.MustCompile(` only with the environment variable (\w+=\S+)`)
+// environment of a process, and which number of the program shows that it was.
+var variable = regexp.MustCompile(
+	` only with the environment variable (\w+=[^\s,]+)(?:, which sets (\w+))?`)
 
 // withEnvironment adds to hints about when probes fire which of the processes
 // were started with the variable that a hint names.
@@ -173,8 +173,13 @@ func withEnvironment(hints []string, reaches []reach) []string {
 			continue
 		}
 		with, without := 0, 0
+		shown := numbersOf(processes, named[2])
 		for pid := range processes {
-			switch set, known := hasVariable(pid, named[1]); {
+			set, known := shown[pid]
+			if !known {
+				set, known = hasVariable(pid, named[1])
+			}
+			switch {
 			case set:
 				with++
 			case known:
@@ -197,6 +202,37 @@ func withEnvironment(hints []string, reaches []reach) []string {
 		hints[i] += " (" + strings.Join(parts, "; ") + ")"
 	}
 	return hints
+}
+
+// numbersOf reports in which processes a number of the program, of one byte or
+// more, is not 0: those that have it, and whose memory can be read.
+func numbersOf(processes map[int]proc.Process, symbol string) map[int]bool {
+	if symbol == "" {
+		return nil
+	}
+	found := make(map[int]bool)
+	every := elfnote.MustParsePattern("*")
+	eachPair(func(p proc.Process) bool { _, is := processes[p.PID]; return is },
+		func(pair *procwatch.ProcessFile) {
+			file := pair.ELF()
+			number, err := file.Symbol(symbol)
+			if err != nil || number.Size == 0 || number.Size > 8 {
+				return
+			}
+			sel, err := usdt.Select(usdt.Target{ELF: file}, every)
+			if err != nil {
+				return
+			}
+			defer sel.Close()
+			for _, site := range sel.Sites() {
+				pid, bytes := pair.Process.PID, make([]byte, number.Size)
+				if at, there := addressOf(pair, &site, number.Value); there && readMemory(pid, at, bytes) {
+					found[pid] = slices.Max(bytes) != 0
+				}
+				return
+			}
+		}, every)
+	return found
 }
 
 // hasVariable reports whether a process was started with NAME=VALUE in its
@@ -288,14 +324,20 @@ func isCleared(pair *procwatch.ProcessFile, site *usdt.Site) bool {
 	if site.Semaphore == 0 {
 		return false
 	}
+	var semaphore [2]byte
+	at, there := addressOf(pair, site, site.Semaphore)
+	return there && readMemory(pair.Process.PID, at, semaphore[:]) && semaphore == [2]byte{}
+}
+
+// addressOf returns where a process has what the file has at a location: as far
+// from a site as when it was linked.
+func addressOf(pair *procwatch.ProcessFile, site *usdt.Site, location uint64) (at uint64, there bool) {
 	for _, m := range pair.Mappings {
 		if at, there := m.Address(site.Offset); there {
-			// It is as far from the site as when it was linked.
-			n, ok := readSemaphore(pair.Process.PID, at+site.Semaphore-site.Location)
-			return ok && n == 0
+			return at + location - site.Location, true
 		}
 	}
-	return false
+	return 0, false
 }
 
 // hasHits reports whether a probe has fired so far, if only for hits or calls
@@ -319,20 +361,20 @@ func (t *tracer) hasHits() bool {
 // may be of a file whose server has stopped.
 const memoryPatience = 200 * time.Millisecond
 
-func readSemaphore(pid int, address uint64) (n uint16, ok bool) {
-	var word [2]byte
+func readMemory(pid int, address uint64, to []byte) bool {
+	into := slices.Clone(to) // what is read too late goes nowhere
 	var err error
-	returned := deadline.One(context.Background(), memoryPatience, func() {
+	if !deadline.One(context.Background(), memoryPatience, func() {
 		var memory *os.File
 		if memory, err = os.Open(procfs.Path("/proc", pid, "mem")); err == nil {
 			defer memory.Close()
-			_, err = memory.ReadAt(word[:], int64(address))
+			_, err = memory.ReadAt(into, int64(address))
 		}
-	}, nil)
-	if !returned || err != nil {
-		return 0, false
+	}, nil) || err != nil {
+		return false
 	}
-	return binary.NativeEndian.Uint16(word[:]), true
+	copy(to, into)
+	return true
 }
 
 // trapped is the hint about a process that SIGTRAP has ended.

@@ -42,6 +42,30 @@ func TestWhoHasTheVariableIsSaid(t *testing.T) {
 	qt.Check(t, qt.Equals(why(), " (started with it: 2 processes; without it: 1 process)\n"))
 }
 
+// php-fpm writes its title over its environment. Its memory shows whether it
+// was started with the variable.
+func TestWhoHasTheVariableIsReadFromMemory(t *testing.T) {
+	testprog.TakeTurn(t, testprog.SystemSoftware)
+	fpm := testneeds.Tool(t, "php-fpm8.2", "php8.2-fpm")
+	for value, want := range map[string]string{"1": "started with it", "0": "without it"} {
+		dir := t.TempDir()
+		config := filepath.Join(dir, "fpm.conf")
+		qt.Assert(t, qt.IsNil(os.WriteFile(config, []byte("[global]\nerror_log = "+dir+"/log\n[www]\n"+
+			"listen = "+dir+"/socket\npm = static\npm.max_children = 1\nuser = nobody\n"), 0o644)))
+		cmd := exec.Command(fpm, "-n", "-F", "-R", "-y", config)
+		cmd.Env = append(os.Environ(), "USE_ZEND_DTRACE="+value)
+		qt.Assert(t, qt.IsNil(cmd.Start()))
+		t.Cleanup(func() { _ = cmd.Process.Signal(syscall.SIGTERM); _ = cmd.Wait() })
+		testneeds.Await(t, 10*time.Second, "php-fpm", func() bool {
+			_, err := os.Stat(filepath.Join(dir, "socket"))
+			return err == nil
+		})
+		r := start(t, "--duration", "0.1", "-p", decimal(cmd.Process.Pid), "-f", "php:function__entry").wait()
+		qt.Check(t, qt.StringContains(r.stderr,
+			"USE_ZEND_DTRACE=1, which sets zend_dtrace_enabled ("+want+": 2 processes)\n"))
+	}
+}
+
 // Where nothing came, the summary says why, for each pattern.
 func TestZeroIsExplained(t *testing.T) {
 	p, idle := startTarget(t, "target-pie"), copyOf(t, "target-static")

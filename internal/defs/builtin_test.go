@@ -59,6 +59,8 @@ func TestProbesOnce(t *testing.T) {
 	clear(call.Arguments)
 	probe, _ = Builtin().Probe("python", "function__entry", 3)
 	call, _ = Builtin().Call(MustParsePairPattern("postgresql:statement"))
+	_, isCall := Builtin().Call(MustParsePairPattern("php:request"))
+	qt.Check(t, qt.IsTrue(isCall)) // without what its end has: - of php-fpm
 	qt.Check(t, qt.Equals(probe.Arguments[1].Name, "function"))
 	qt.Check(t, qt.Equals(call.Arguments[0].Name, "query"))
 	// Where programs of libvirt share numbers, a number has no name.

@@ -16,6 +16,12 @@ provider php {
 	probe exception__caught(void *class_string);
 	probe error(char *message, char *filename, int line);
 
+	/* php-fpm has no names of the request any more where it ends */
+	call request(char *filename, char *uri, char *method) {
+		each;
+		request__startup .. request__shutdown;
+	};
+
 	/* a request that runs into its time limit has no ends of what it runs */
 	call function(char *function, char *filename, int line, char *class, char *scope) {
 		each;
@@ -30,9 +36,9 @@ provider php {
 };
 
 #pragma gousdt fires php:* missing: PHP contains probes if it was configured with --enable-dtrace, as Debian 12's is, and not Debian 13's
-#pragma gousdt fires php:compile__* only with the environment variable USE_ZEND_DTRACE=1
-#pragma gousdt fires php:execute__* only with the environment variable USE_ZEND_DTRACE=1
-#pragma gousdt fires php:function__* only with the environment variable USE_ZEND_DTRACE=1
+#pragma gousdt fires php:compile__* only with the environment variable USE_ZEND_DTRACE=1, which sets zend_dtrace_enabled
+#pragma gousdt fires php:execute__* only with the environment variable USE_ZEND_DTRACE=1, which sets zend_dtrace_enabled
+#pragma gousdt fires php:function__* only with the environment variable USE_ZEND_DTRACE=1, which sets zend_dtrace_enabled
 #pragma gousdt fires php:error in no run of PHP 8.2, with USE_ZEND_DTRACE=1 or without; other versions were not tried
 
 #pragma gousdt note php:compile__file__entry filename null, or a small number, for files that are included: filename of the end and start.translated name each file
