@@ -280,8 +280,11 @@ func appendArgument(b []byte, v *trace.Value, definition *trace.Argument) []byte
 		switch data, complete := v.Data(); {
 		case data == nil && !definition.IsText && strings.HasSuffix(definition.Type, "*"):
 			return strconv.AppendUint(append(b, "0x"...), v.Uint(), 16)
-		case data != nil && complete && definition.Type == tracing.TypeName:
-			return strconv.AppendQuote(b, symbolname.ReadableType(string(data)))
+		case data != nil && definition.Type == tracing.TypeName:
+			name := symbolname.ReadableType(string(data), complete)
+			if complete || name == symbolname.UnknownType {
+				return strconv.AppendQuote(b, name)
+			}
 		}
 		if name := definition.Values[v.Int()]; name != "" {
 			b = append(append(b, name...), '(')

@@ -452,6 +452,22 @@ func TestTypesOfExceptionsHaveNames(t *testing.T) {
 	qt.Check(t, qt.StringContains(r.interrupt().stdout, "\nstd::runtime_error "))
 }
 
+// The header of an exception that std::rethrow_exception throws has the
+// exception itself in the place of its type, and so the message as its name.
+func TestMessagesOfExceptionsAreNoTypes(t *testing.T) {
+	p := testprog.StartThrow(t)
+	pid := strconv.Itoa(p.PID)
+	for _, by := range []string{"type_info", "str(type_info, 8)"} {
+		table := watching(t, "--count", "--by", "probe,"+by, "-p", pid, "libstdcxx:*")
+		events := watching(t, "-p", pid, "libstdcxx:*")
+		p.Do("pointer")
+		for _, r := range []result{table.interrupt(), events.interrupt()} {
+			qt.Check(t, qt.StringContains(r.stdout, "(unknown type)"))
+			qt.Check(t, qt.Not(qt.StringContains(r.stdout, "refused")))
+		}
+	}
+}
+
 const greenletScript = `
 import greenlet, heapq, sys, time
 hub, ready, n = greenlet.getcurrent(), [], 0

@@ -179,7 +179,11 @@ func (t *targets) valueName(key string, value trace.Value) string {
 		return means.Values[value.Int()]
 	case trace.Text:
 		if means.Type == tracing.TypeName {
-			return elffile.Shorten(symbolname.ReadableType(value.String()), maxText)
+			data, complete := value.Data()
+			name := symbolname.ReadableType(string(data), complete)
+			if complete || name == symbolname.UnknownType {
+				return elffile.Shorten(name, maxText)
+			}
 		}
 	}
 	return ""

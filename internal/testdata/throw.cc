@@ -2,12 +2,14 @@
 
 // Throws, catches and rethrows once per line on standard input, and answers it:
 // the probes that fire are libstdc++'s own. A number in the line is how many calls
-// deep it throws; after "signal" it throws, and catches, in a signal's handler.
+// deep it throws; after "signal" it throws, and catches, in a signal's handler,
+// and after "pointer" it throws and catches what a pointer to an exception keeps.
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <stdexcept>
 
 // The names are not mangled, and each function has a frame of its own on the stack.
@@ -62,6 +64,13 @@ int main()
 	while (std::fgets(line, sizeof(line), stdin)) {
 		if (std::strncmp(line, "signal", 6) == 0)
 			interrupted();
+		if (std::strncmp(line, "pointer", 7) == 0) {
+			try {
+				std::rethrow_exception(std::make_exception_ptr(
+					std::runtime_error("refused for customer 17")));
+			} catch (const std::exception &) {
+			}
+		}
 		try {
 			throw_again(std::atoi(line));
 		} catch (const std::exception &e) {

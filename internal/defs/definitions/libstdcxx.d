@@ -9,6 +9,6 @@ provider libstdcxx {
 	probe catch(void *object, cxx_type *type_info = arg1[1]);
 };
 
-#pragma gousdt when libstdcxx:throw an exception is thrown
-#pragma gousdt when libstdcxx:rethrow a caught exception is thrown again
-#pragma gousdt when libstdcxx:catch a handler begins with an exception
+#pragma gousdt when libstdcxx:throw an exception is thrown, not by std::make_exception_ptr
+#pragma gousdt when libstdcxx:rethrow a caught exception is thrown again, not by std::rethrow_exception
+#pragma gousdt when libstdcxx:catch a handler begins with an exception; its type is unknown after std::rethrow_exception

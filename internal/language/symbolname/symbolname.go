@@ -4,6 +4,7 @@
 package symbolname
 
 import (
+	"regexp"
 	"strings"
 
 	"github.com/ianlancetaylor/demangle"
@@ -20,18 +21,26 @@ const (
 	maxReadable = 10
 )
 
-// ReadableType returns the name of a C++ type as its source has it. Other
-// names, and those longer than MaxLength, are returned as they are.
-func ReadableType(name string) string {
+// UnknownType is shown in the place of a text that is no name of a type.
+const UnknownType = "(unknown type)"
+
+var typeName = regexp.MustCompile(`^\*?[\w.$]+$`)
+
+// ReadableType returns the name of a C++ type as its source has it, or
+// UnknownType for a text that is no such name. Names that are cut, and those
+// longer than MaxLength, are returned as they are.
+func ReadableType(name string, complete bool) string {
 	const prefix, means = "_ZTS", "typeinfo name for "
-	if len(name) > MaxLength {
+	if !typeName.MatchString(name) {
+		return UnknownType
+	} else if !complete || len(name) > MaxLength {
 		return name
 	}
 	// GCC puts a star before the name of a type that is local to one file.
 	readable, err := demangle.ToString(prefix+strings.TrimPrefix(name, "*"),
 		demangle.MaxLength(maxReadable))
 	if err != nil {
-		return name
+		return UnknownType
 	}
 	return strings.TrimPrefix(readable, means)
 }

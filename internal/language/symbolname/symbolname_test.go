@@ -31,12 +31,17 @@ func TestTypesAreNamedAsInTheSource(t *testing.T) {
 		{"i", "int"},
 		{"*N12_GLOBAL__N_15localE", "(anonymous namespace)::local"},
 		{"St6vectorIiSaIiEE", "std::vector<int, std::allocator<int> >"},
-		{"", ""},
-		{"/etc/passwd", "/etc/passwd"},
+		{"", UnknownType},
+		{"/etc/passwd", UnknownType},
+		{"refused for customer 17", UnknownType},
+		{"4 cat", UnknownType},
+		{"async", UnknownType},
 		{strings.Repeat("P", 5000), strings.Repeat("P", 5000)},
 	} {
-		qt.Check(t, qt.Equals(ReadableType(test.name), test.want), qt.Commentf("%.100q", test.name))
+		qt.Check(t, qt.Equals(ReadableType(test.name, true), test.want), qt.Commentf("%.100q", test.name))
 	}
+	qt.Check(t, qt.Equals(ReadableType("N3foo3ba", false), "N3foo3ba"))
+	qt.Check(t, qt.Equals(ReadableType("refused for", false), UnknownType))
 }
 
 // Whatever a file's symbols are named, names stay short and nothing panics.
@@ -49,7 +54,7 @@ func FuzzReadable(f *testing.F) {
 		if got := Readable(symbol); len(got) > 2<<maxReadable {
 			t.Fatalf("%q became %d bytes", symbol, len(got))
 		}
-		if got := ReadableType(symbol); len(got) > max(2<<maxReadable, len(symbol)) {
+		if got := ReadableType(symbol, true); len(got) > max(2<<maxReadable, len(symbol)) {
 			t.Fatalf("%q became %d bytes as a type", symbol, len(got))
 		}
 	})
