@@ -22,6 +22,7 @@ import (
 )
 
 func TestCountsAreATable(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--count", "--by", "probe,comm", p.path, "gousdt_test:three",
 		"gousdt_test:twelve", "gousdt_test:none")
@@ -46,6 +47,7 @@ func checkLines(t *testing.T, lines []string, want ...string) {
 }
 
 func TestCountWithoutKeysIsByProbe(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--count", p.path, "gousdt_test:*e*e*")
 	p.Fire("three", 30)
@@ -60,6 +62,7 @@ func TestCountWithoutKeysIsByProbe(t *testing.T) {
 }
 
 func TestSitesAreAddresses(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--count", "--by", "site", p.path, "gousdt_test:three")
 	p.Fire("three", 3)
@@ -69,6 +72,7 @@ func TestSitesAreAddresses(t *testing.T) {
 }
 
 func TestSumsAreATable(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--sum", "arg0", "--by", "probe", p.path, "gousdt_test:three",
 		"gousdt_test:split")
@@ -91,6 +95,7 @@ func TestSumsAreATable(t *testing.T) {
 
 // The probe specs passes 0, 1, 2... up to 299.
 func TestTablesAreSortedAndCut(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--sum", "arg0", "--by", "arg0 & 3", "--sort", "max", "--top", "2", p.path,
 		"gousdt_test:specs")
@@ -124,6 +129,7 @@ func TestTablesAreSortedAndCut(t *testing.T) {
 }
 
 func TestHistogramsAreDrawn(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	// The probe specs passes 0, 1, 2... up to 299.
 	r := watching(t, "--hist", "arg0", p.path, "gousdt_test:specs")
@@ -157,6 +163,7 @@ func TestHistogramsAreDrawn(t *testing.T) {
 }
 
 func TestLatencyIsMeasuredBetweenTwoProbes(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--json", "--latency", "three..twelve", "--by", "comm", p.path)
 	for range 5 {
@@ -217,6 +224,7 @@ func TestLatencyIsMeasuredBetweenTwoProbes(t *testing.T) {
 }
 
 func TestLatencyWithoutOneEndIsAnError(t *testing.T) {
+	testprog.Parallel(t)
 	path := copyOf(t, "target-pie")
 	r := start(t, "--latency", "thre..twelve", path).wait()
 	qt.Check(t, qt.Equals(r.status, exitNothing))
@@ -240,6 +248,7 @@ func TestLatencyWithoutOneEndIsAnError(t *testing.T) {
 }
 
 func TestIntervalsStartAnew(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--json", "--count", "--interval", "50ms", p.path, "gousdt_test:three")
 	// One at a time: several hits might come in two intervals.
@@ -264,6 +273,7 @@ func TestIntervalsStartAnew(t *testing.T) {
 // An interval can end while sites are detached, for seconds on some kernels.
 // Its rate is that of the time in which hits counted.
 func TestRatesAreOfTheTimeThatCounts(t *testing.T) {
+	testprog.Parallel(t)
 	began := time.Now().Add(-time.Minute)
 	over := moment{time: began.Add(time.Second)}
 	tr := &tracer{prepared: prepared{options: &options{tableFlags: tableFlags{interval: time.Second}}},
@@ -279,6 +289,7 @@ func TestRatesAreOfTheTimeThatCounts(t *testing.T) {
 }
 
 func TestSeveralAggregationsAtATime(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--json", "--count", "--sum", "arg0", "--hist", "arg0", p.path,
 		"gousdt_test:three")
@@ -292,6 +303,7 @@ func TestSeveralAggregationsAtATime(t *testing.T) {
 }
 
 func TestKeysAreShownAsWhatTheyAre(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	names := filepath.Join(t.TempDir(), "names.d")
 	qt.Assert(t, qt.IsNil(os.WriteFile(names, []byte(`
@@ -308,6 +320,7 @@ provider gousdt_test { probe three(color c, char *text, void *mutex); };
 }
 
 func TestStacksCanBeKeys(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireStacks(t)
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--count", "--by", "stack,comm", p.path, "gousdt_test:three")
@@ -327,6 +340,7 @@ func TestStacksCanBeKeys(t *testing.T) {
 }
 
 func TestProfileOpensInPprof(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireStacks(t)
 	p := startTarget(t, "target-pie")
 	file := filepath.Join(t.TempDir(), "stacks.pb.gz")
@@ -344,6 +358,7 @@ func TestProfileOpensInPprof(t *testing.T) {
 }
 
 func TestProfileReplacesTheFile(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	path := filepath.Join(t.TempDir(), "stacks.pb.gz")
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, make([]byte, 1<<20), 0o644)))
@@ -369,6 +384,7 @@ func hitsOf(t *testing.T, path string) (hits []int64) {
 
 // A profile is made from events while the kernel counts hits.
 func TestProfileHasKeysAndSums(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	path := filepath.Join(t.TempDir(), "stacks.pb.gz")
 	r := watching(t, "--json", "--count", "--pprof", path, "--by", "comm,probe,arg0", "--sum",
@@ -410,6 +426,7 @@ func pprofTop(t *testing.T, args ...string) map[string]string {
 }
 
 func TestCostsAreTold(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--stats", "--count", p.path, "gousdt_test:three")
 	p.Fire("three", 20)
@@ -426,6 +443,7 @@ func TestCostsAreTold(t *testing.T) {
 }
 
 func TestValuesOfKeysHaveNames(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	names := filepath.Join(t.TempDir(), "names.d")
 	qt.Assert(t, qt.IsNil(os.WriteFile(names, []byte(`
@@ -453,6 +471,7 @@ func TestValuesOfKeysHaveNames(t *testing.T) {
 
 // Floats are added up. They have no quantiles.
 func TestFloatsAreAddedUp(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--sum", "arg1", p.path, "gousdt_test:floats")
 	p.Fire("floats", 3)

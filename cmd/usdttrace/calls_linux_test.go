@@ -90,6 +90,7 @@ func milliseconds(t *testing.T, text string) time.Duration {
 // Functions of scripts take the time that the scripts measure, however they
 // end, and whatever runs between their parts.
 func TestFunctionsTakeTheirOwnTime(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	for _, test := range []struct {
 		software               string
@@ -308,6 +309,7 @@ int main()
 // Waits in the C library, and exceptions of C++, take the time that a program
 // measures. The probes of the C library are those of Debian's newest.
 func TestCallsOfLibrariesTakeTheirOwnTime(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	testneeds.Tool(t, "g++", "g++")
 	found, err := filepath.Glob("../../docs/recipes/build/libc/usr/lib/*/ld-linux*.so.*")
@@ -341,6 +343,7 @@ func TestCallsOfLibrariesTakeTheirOwnTime(t *testing.T) {
 // A client of libvirt measures how long it waits for the daemon, whose answers
 // are held back on their way.
 func TestCallsOfLibvirtTakeTheirOwnTime(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	virsh := testneeds.Tool(t, "virsh", "libvirt-clients")
 	daemon := testneeds.Tool(t, "libvirtd", "libvirt-daemon")
@@ -477,6 +480,7 @@ public class Own {
 // Calls of the Java virtual machine take the time that it measures itself: of
 // the pools, each begins before the first ends.
 func TestCallsOfJavaTakeTheirOwnTime(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	java, library := findJava(t)
 	source := filepath.Join(t.TempDir(), "Own.java")
@@ -552,6 +556,7 @@ func TestCallsOfJavaTakeTheirOwnTime(t *testing.T) {
 
 // Calls of PostgreSQL take the time that the server measures itself.
 func TestCallsOfPostgresTakeTheirOwnTime(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgres(t)
 	server.Query("CREATE TABLE fruit AS SELECT i, repeat('x', 100) AS text FROM generate_series(1, 200000) i")
@@ -623,14 +628,25 @@ func TestCallsOfPostgresTakeTheirOwnTime(t *testing.T) {
 
 	// One waits until it has the lock, and one gives up.
 	spans, total, _ = calls(func() {
+		holder := server.Client("psql", "-q", "-h", server.SocketDir, "-U", "gousdt", "-d", "postgres")
+		stdin := stdinOf(t, holder)
+		qt.Assert(t, qt.IsNil(holder.Start()))
+		defer holder.Wait()
+		defer stdin.Close()
+		fmt.Fprintln(stdin, "BEGIN; LOCK TABLE fruit;")
+		are := func(what, locks string) {
+			testneeds.Await(t, 10*time.Second, what, func() bool {
+				return server.Query("SELECT count(*) FROM pg_locks WHERE mode = 'Access"+locks) != "0"
+			})
+		}
+		are("a lock", "ExclusiveLock' AND locktype = 'relation'")
+		server.Refuse("SET lock_timeout = 100", "SELECT count(*) FROM fruit")
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			server.Query("BEGIN; LOCK TABLE fruit; SELECT pg_sleep(0.5); COMMIT")
+			are("a session that waits", "ShareLock' AND waitstart < clock_timestamp() - interval '100 ms'")
+			stdin.Close()
 		}()
-		const locks = "SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND locktype = 'relation'"
-		testneeds.Await(t, 10*time.Second, "a lock", func() bool { return server.Query(locks) != "0" })
-		server.Refuse("SET lock_timeout = 100", "SELECT count(*) FROM fruit")
 		out = server.Query("SET client_min_messages = log; SET log_lock_waits = on; SET deadlock_timeout = '10ms'",
 			"SELECT count(*) FROM fruit")
 		<-done
@@ -703,6 +719,7 @@ func TestCallsOfPostgresTakeTheirOwnTime(t *testing.T) {
 // A pair that is not there is named as a pair, and is no error if there are
 // calls of another one.
 func TestAPairOfSeveralMayLack(t *testing.T) {
+	testprog.Parallel(t)
 	path := copyOf(t, "calls")
 	r := startWith(t, "nested\n", "--slow", "0", "gousdt_calls:inner", "gousdt_calls:nothing", "--",
 		path).wait()

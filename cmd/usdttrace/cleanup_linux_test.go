@@ -24,12 +24,8 @@ func TestCleanUpAfterATracerThatWasKilled(t *testing.T) {
 	}
 	p := startTarget(t, "target-static")
 	running := watching(t, "--mode", "single-ip", p.path, "gousdt_test:many")
-	killed := watching(t, "--mode", "single-ip", p.path, "gousdt_test:many")
-	qt.Assert(t, qt.IsNil(killed.cmd.Process.Signal(syscall.SIGKILL)))
-	killed.wait()
 
 	// Other tracers of the machine have events, too, and may be killed.
-	ofKilled := fmt.Sprintf("p%d_", killed.cmd.Process.Pid)
 	ofRunning := fmt.Sprintf("p%d_", running.cmd.Process.Pid)
 	has := func(prefix string) bool {
 		for event := range testprog.SharedEvents(t) {
@@ -39,14 +35,26 @@ func TestCleanUpAfterATracerThatWasKilled(t *testing.T) {
 		}
 		return false
 	}
-	result := start(t, "--cleanup").wait()
-	qt.Check(t, qt.Equals(result.status, exitWatched))
-	qt.Check(t, qt.Equals(result.stderr, ""))
-	qt.Check(t, qt.StringContains(result.stdout, "removed gousdt/"+ofKilled))
-	qt.Check(t, qt.IsFalse(has(ofKilled)))
+	var ofKilled, said string
+	for range 20 {
+		killed := watching(t, "--mode", "single-ip", p.path, "gousdt_test:many")
+		qt.Assert(t, qt.IsNil(killed.cmd.Process.Signal(syscall.SIGKILL)))
+		killed.wait()
+		ofKilled = fmt.Sprintf("p%d_", killed.cmd.Process.Pid)
+		// One that starts removes them, too: then this has shown nothing.
+		result := start(t, "--cleanup").wait()
+		said = result.stdout
+		qt.Check(t, qt.Equals(result.stderr, ""))
+		qt.Check(t, qt.Equals(result.status == exitWatched, said != ""))
+		qt.Assert(t, qt.IsFalse(has(ofKilled)))
+		if strings.Contains(said, "removed gousdt/"+ofKilled) {
+			break
+		}
+	}
+	qt.Check(t, qt.StringContains(said, "removed gousdt/"+ofKilled))
 	qt.Check(t, qt.IsTrue(has(ofRunning)))
 
-	result = start(t, "--cleanup").wait()
+	result := start(t, "--cleanup").wait()
 	qt.Check(t, qt.IsFalse(strings.Contains(result.stdout, ofKilled)))
 	if result.stdout == "" { // else another tracer was killed meanwhile
 		qt.Check(t, qt.Equals(result.stderr, "usdttrace: --cleanup: no tracer has left anything\n"))
@@ -58,6 +66,7 @@ func TestCleanUpAfterATracerThatWasKilled(t *testing.T) {
 
 // A user who has to wait for the kernel learns that, and how long.
 func TestSaysHowLongDetachingTakes(t *testing.T) {
+	testprog.Parallel(t)
 	if !testprog.InPrivateMounts(t) {
 		return
 	}
@@ -87,18 +96,26 @@ func TestSecondSignalEndsItWhileItDetaches(t *testing.T) {
 	if !testprog.InPrivateMounts(t) {
 		return
 	}
-	r := watchingByPerfEvents(t)
-	qt.Assert(t, qt.IsNil(r.cmd.Process.Signal(syscall.SIGINT)))
-	r.await(&r.stderr, "perf events one after the other")
-	began := time.Now()
-	for r.runs() {
-		_ = r.cmd.Process.Signal(syscall.SIGINT) // it may end this moment
-		time.Sleep(10 * time.Millisecond)
+	t.Setenv(patientVariable, "1ms") // a fast kernel has detached in less than a second
+	var result result
+	var took time.Duration
+	for range 10 {
+		r := watchingByPerfEvents(t)
+		qt.Assert(t, qt.IsNil(r.cmd.Process.Signal(syscall.SIGINT)))
+		r.await(&r.stderr, "perf events one after the other")
+		began := time.Now()
+		for r.runs() {
+			_ = r.cmd.Process.Signal(syscall.SIGINT) // it may end this moment
+			time.Sleep(10 * time.Millisecond)
+		}
+		took, result = time.Since(began), r.wait()
+		if r.cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() == syscall.SIGINT {
+			break
+		}
+		// A busy machine may have detached before it takes the second signal.
+		qt.Assert(t, qt.Equals(result.status, 128+int(syscall.SIGINT)))
 	}
-	took := time.Since(began)
-	result := r.wait()
-	status := r.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	qt.Check(t, qt.Equals(status.Signal(), syscall.SIGINT), qt.Commentf("%v", r.cmd.ProcessState))
+	qt.Assert(t, qt.Equals(result.status, -1), qt.Commentf("each time it had detached"))
 	found := detachingTakes.FindStringSubmatch(result.stderr)
 	qt.Assert(t, qt.IsNotNil(found), qt.Commentf("%s", result.stderr))
 	seconds, err := strconv.Atoi(found[1])

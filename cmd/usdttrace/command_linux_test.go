@@ -39,6 +39,7 @@ func stdinOf(t *testing.T, cmd *exec.Cmd) io.WriteCloser {
 }
 
 func TestCommandIsWatchedFromItsFirstInstruction(t *testing.T) {
+	testprog.Parallel(t)
 	for _, program := range []string{"target-pie", "target-static", "target-shared"} {
 		t.Run(program, func(t *testing.T) {
 			path := copyOf(t, program)
@@ -66,6 +67,7 @@ func TestCommandIsWatchedFromItsFirstInstruction(t *testing.T) {
 }
 
 func TestCommandIsWatchedThroughExec(t *testing.T) {
+	testprog.Parallel(t)
 	path := copyOf(t, "target-pie")
 	r := startWith(t, "fire three 3\nquit\n", "--count", "gousdt_test:three", "--", testprog.Path(t,
 		"launcher"), "exec", path).wait()
@@ -88,6 +90,7 @@ func TestCommandIsWatchedThroughExec(t *testing.T) {
 
 // A call does not outlive its program, and is not inside those of the next one.
 func TestExecEndsCalls(t *testing.T) {
+	testprog.Parallel(t)
 	for _, flags := range [][]string{{"--slow", "0"}, {"--latency"}} {
 		var stdin io.WriteCloser
 		r := startPrepared(t, func(cmd *exec.Cmd) { stdin = stdinOf(t, cmd) },
@@ -107,12 +110,14 @@ func TestExecEndsCalls(t *testing.T) {
 }
 
 func TestCommandsFilesCanBeNamed(t *testing.T) {
+	testprog.Parallel(t)
 	path := copyOf(t, "target-pie")
 	r := startWith(t, "fire three 3\nquit\n", "--count", path, "gousdt_test:three", "--", path).wait()
 	qt.Check(t, qt.StringContains(r.stderr, "3 events, 0 lost; 1 site; "))
 }
 
 func TestCommandsEndIsTold(t *testing.T) {
+	testprog.Parallel(t)
 	path := copyOf(t, "target-pie")
 	r := startWith(t, "quit\n", "gousdt_test:three", "--", testprog.Path(t, "launcher"), "run",
 		path, "exit", "3").wait()
@@ -123,6 +128,7 @@ func TestCommandsEndIsTold(t *testing.T) {
 }
 
 func TestCommandEndsWithTheTracing(t *testing.T) {
+	testprog.Parallel(t)
 	path := copyOf(t, "target-pie")
 	for name, test := range map[string]struct {
 		flags  []string
@@ -154,6 +160,7 @@ func TestCommandEndsWithTheTracing(t *testing.T) {
 }
 
 func TestCommandIsFoundAsAShellFindsIt(t *testing.T) {
+	testprog.Parallel(t)
 	program := testprog.Path(t, "launcher")
 	r := startPrepared(t, func(cmd *exec.Cmd) {
 		cmd.Env = append(cmd.Env, "PATH="+filepath.Dir(program))
@@ -163,6 +170,7 @@ func TestCommandIsFoundAsAShellFindsIt(t *testing.T) {
 }
 
 func TestCommandWithoutTheProbe(t *testing.T) {
+	testprog.Parallel(t)
 	r := startWith(t, "quit\n", "gousdt_test:thre", "--", copyOf(t, "target-pie")).wait()
 	qt.Check(t, qt.Equals(r.status, exitNothing))
 	qt.Check(t, qt.Matches(r.stderr,
@@ -175,6 +183,7 @@ func TestCommandWithoutTheProbe(t *testing.T) {
 
 // The main thread's signals pass through the tracer.
 func TestCommandGetsItsSignals(t *testing.T) {
+	testprog.Parallel(t)
 	signal := decimal(int(syscall.SIGUSR1))
 	r := start(t, "a:b", "--", testprog.Path(t, "launcher"), "catch", signal, "kill", signal, "say",
 		"end").wait()
@@ -182,6 +191,7 @@ func TestCommandGetsItsSignals(t *testing.T) {
 }
 
 func TestCommandBehindDashes(t *testing.T) {
+	testprog.Parallel(t)
 	program := testprog.Path(t, "launcher")
 	target := copyOf(t, "target-pie")
 	// The command's flags and blanks are passed on as they are.
@@ -200,6 +210,7 @@ func TestCommandBehindDashes(t *testing.T) {
 
 // With all output in files, standard output is left to the command.
 func TestCommandHasTheOutputThatIsNotUsed(t *testing.T) {
+	testprog.Parallel(t)
 	target, dir := copyOf(t, "target-pie"), t.TempDir()
 	r := startWith(t, "fire three 3\nquit\n", "-o", filepath.Join(dir, "out"), "gousdt_test:three",
 		"--", target).wait()
@@ -212,6 +223,7 @@ func TestCommandHasTheOutputThatIsNotUsed(t *testing.T) {
 }
 
 func TestDescendantsAreFollowed(t *testing.T) {
+	testprog.Parallel(t)
 	testneeds.BTF(t)
 	for _, named := range []bool{false, true} {
 		p := startTarget(t, "target-pie")
@@ -248,6 +260,7 @@ func startWithPipes(t *testing.T, cmd *exec.Cmd) (stdin io.WriteCloser, stdout i
 // What is attached once a descendant has mapped it is late, as that of a
 // command, and stays attached for the next one that runs it.
 func TestProgramsThatDescendantsExecuteAreLate(t *testing.T) {
+	testprog.Parallel(t)
 	testneeds.Tool(t, "sh", "dash")
 	target := copyOf(t, "target-pie")
 	const commands = "fire three 5\\nquit\\n"
@@ -278,6 +291,7 @@ func TestProgramsThatDescendantsExecuteAreLate(t *testing.T) {
 }
 
 func TestDescendantsThatAreNotWatchedAreTold(t *testing.T) {
+	testprog.Parallel(t)
 	program := testprog.Path(t, "launcher")
 	target := copyOf(t, "target-pie")
 	// The launcher has no probes of its own: name the file of its child.
@@ -309,7 +323,7 @@ func TestDescendantsThatAreNotWatchedAreTold(t *testing.T) {
 func hitsOfScript(t *testing.T, script string, args ...string) (count uint64, stderr string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "script")
-	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(script), 0o755)))
+	testprog.WriteProgram(t, path, []byte(script))
 	r := start(t, append(append([]string{"--json", "--count"}, args...), "--", path)...).wait()
 	for _, row := range r.objects("row") {
 		count += row.Count
@@ -319,11 +333,12 @@ func hitsOfScript(t *testing.T, script string, args ...string) (count uint64, st
 
 // No part of a file that is an operand of the command is executed.
 func TestFilesThatACommandIsAboutAreOnlyRead(t *testing.T) {
+	testprog.Parallel(t)
 	dir, err := os.MkdirTemp("/tmp", "u") // its name is short
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	linker := filepath.Join(dir, "l")
-	qt.Assert(t, qt.IsNil(os.WriteFile(linker, []byte("#!/bin/sh\n: >"+dir+"/ran\n"), 0o755)))
+	testprog.WriteProgram(t, linker, []byte("#!/bin/sh\n: >"+dir+"/ran\n"))
 	program := copyOf(t, "target-shared")
 	contents, err := os.ReadFile(program)
 	qt.Assert(t, qt.IsNil(err))
@@ -334,7 +349,7 @@ func TestFilesThatACommandIsAboutAreOnlyRead(t *testing.T) {
 	qt.Assert(t, qt.IsTrue(end-begin > len(linker)))
 	clear(contents[begin:end])
 	copy(contents[begin:], linker)
-	qt.Assert(t, qt.IsNil(os.WriteFile(program, contents, 0o755)))
+	testprog.WriteProgram(t, program, contents)
 	start(t, "gousdt_test:three", "--", testprog.Path(t, "launcher"), "say", program).wait()
 	_, err = os.Stat(filepath.Join(dir, "ran"))
 	qt.Check(t, qt.ErrorIs(err, fs.ErrNotExist))
@@ -342,6 +357,7 @@ func TestFilesThatACommandIsAboutAreOnlyRead(t *testing.T) {
 
 // The program's file is attached before the first of its processes begins.
 func TestFamilyOfACommandIsCountedExactly(t *testing.T) {
+	testprog.Parallel(t)
 	testneeds.BTF(t)
 	testneeds.Tool(t, "sh", "dash")
 	target := copyOf(t, "target-pie")
@@ -370,6 +386,7 @@ func TestFamilyOfACommandIsCountedExactly(t *testing.T) {
 // The programs of a script are known when they are executed. The summary says
 // which process was late.
 func TestFamilySaysWhoWasLate(t *testing.T) {
+	testprog.Parallel(t)
 	testneeds.BTF(t)
 	testneeds.Tool(t, "sh", "dash")
 	for name, script := range map[string]string{
@@ -388,7 +405,7 @@ func TestFamilySaysWhoWasLate(t *testing.T) {
 	}
 	// A process may have another root, where this one has another file.
 	path := filepath.Join(t.TempDir(), "program")
-	qt.Assert(t, qt.IsNil(os.WriteFile(path, nil, 0o755)))
+	testprog.WriteProgram(t, path, nil)
 	root := t.TempDir()
 	qt.Assert(t, qt.IsNil(os.MkdirAll(root+filepath.Dir(path), 0o755)))
 	qt.Assert(t, qt.IsNil(os.Rename(copyOf(t, "target-static"), root+path)))
@@ -418,8 +435,11 @@ func TestFamilySaysWhoWasLate(t *testing.T) {
 // A program that is run again and again is hit from its start by -a too: its
 // file stays attached for a second.
 func TestNextProcessIsNotLate(t *testing.T) {
-	first := startTarget(t, "target-pie")
-	r := watching(t, "-a", "--count", "gousdt_test:three")
+	copied := copyOf(t, "target-pie")
+	own := filepath.Join(filepath.Dir(copied), "own"+decimal(os.Getpid()))
+	qt.Assert(t, qt.IsNil(os.Rename(copied, own)))
+	first := startProgram(t, own)
+	r := watching(t, "-a", "--count", "--by", "comm", "gousdt_test:three")
 	first.Fire("three", 5)
 	first.Stop()
 	for range 8 {
@@ -427,7 +447,7 @@ func TestNextProcessIsNotLate(t *testing.T) {
 		second.Stdin = strings.NewReader("fire three 5\nquit\n")
 		qt.Assert(t, qt.IsNil(second.Run()))
 	}
-	qt.Check(t, qt.Matches(r.interrupt().stdout, `(?s).*gousdt_test:three +45 .*`))
+	qt.Check(t, qt.Matches(r.interrupt().stdout, `(?s).*`+filepath.Base(own)+` +45 .*`))
 }
 
 // So is one that no process runs for longer than a moment. What its first runs
@@ -465,6 +485,7 @@ func TestProgramThatEndsAtOnceIsFound(t *testing.T) {
 // A file of a process that has ended says itself whether hits in it were
 // missed, as long as it is at its path.
 func TestFileOfAnEndedProcessIsRead(t *testing.T) {
+	testprog.Parallel(t)
 	testneeds.Root(t)
 	buildID := []byte("\x03\x00\x00\x00GNU\x00")
 	for _, keepsID := range []bool{true, false} {
@@ -473,7 +494,7 @@ func TestFileOfAnEndedProcessIsRead(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		if !keepsID {
 			contents = bytes.ReplaceAll(contents, buildID, []byte("\x03\x00\x00\x00GNV\x00"))
-			qt.Assert(t, qt.IsNil(os.WriteFile(target, contents, 0o755)))
+			testprog.WriteProgram(t, target, contents)
 		}
 		c, err := hold([]string{target}, os.Stderr)
 		qt.Assert(t, qt.IsNil(err))
@@ -501,7 +522,7 @@ func TestFileOfAnEndedProcessIsRead(t *testing.T) {
 		// Of another file at its path nothing is known.
 		qt.Assert(t, qt.IsNil(os.Rename(target, target+".old")))
 		other := bytes.Replace(contents, buildID, append(buildID[:7:7], 1), 1)
-		qt.Assert(t, qt.IsNil(os.WriteFile(target, other, 0o755)))
+		testprog.WriteProgram(t, target, other)
 		late, err = is("gousdt_test:thre")
 		qt.Check(t, qt.IsTrue(late))
 		qt.Check(t, qt.ErrorIs(err, procfs.ErrChanged))

@@ -64,6 +64,7 @@ func deployments(t *testing.T) (d *testprog.Deployments, count int) {
 // No program dies because it is traced while it is deployed, none is silent,
 // and from the first hit on all are counted.
 func TestDeployments(t *testing.T) {
+	testprog.Parallel(t)
 	if !testprog.InPrivateMounts(t) {
 		return
 	}
@@ -80,10 +81,12 @@ func TestDeployments(t *testing.T) {
 		trace("-a", "-a")
 		trace("-p -f", "-f", "-p", decimal(os.Getpid()))
 		t.Run("COMMAND "+mode, func(t *testing.T) {
-			t.Setenv(deployerVariable, filepath.Join(t.TempDir(), "hits"))
+			hits := filepath.Join(t.TempDir(), "hits")
 			self, err := os.Executable()
 			qt.Assert(t, qt.IsNil(err))
-			r := start(t, "--json", "-o", os.Getenv(deployerVariable), "--mode", mode,
+			r := startPrepared(t, func(cmd *exec.Cmd) {
+				cmd.Env = append(cmd.Env, deployerVariable+"="+hits)
+			}, "--json", "-o", hits, "--mode", mode,
 				testprog.DeployedProbe, "--", self, "-test.run=^TestDeployer$", "-test.v")
 			qt.Check(t, qt.Equals(r.wait().status, 0))
 			t.Logf("%s%s", &r.stdout, &r.stderr)
@@ -94,6 +97,7 @@ func TestDeployments(t *testing.T) {
 // Programs are replaced in every way, also while they run, and all their hits
 // are counted from the first one on.
 func TestFilesThatChange(t *testing.T) {
+	testprog.Parallel(t)
 	if !testprog.InPrivateMounts(t) {
 		return
 	}
@@ -210,7 +214,7 @@ func mountOverlay(t *testing.T, dir, metacopy string) string {
 	}
 	contents, err := os.ReadFile(testprog.Path(t, "target-pie"))
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, "lower/target"), contents, 0o755)))
+	testprog.WriteProgram(t, filepath.Join(dir, "lower/target"), contents)
 	merged := filepath.Join(dir, "merged")
 	qt.Assert(t, qt.IsNil(unix.Mount("overlay", merged, "overlay", 0, fmt.Sprintf(
 		"lowerdir=%s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work,metacopy=%s", dir, metacopy))))
@@ -233,6 +237,7 @@ func traceDeployed(t *testing.T, args ...string) *reportedHits {
 const deployerVariable = "USDTTRACE_TEST_DEPLOYER"
 
 func TestDeployer(t *testing.T) {
+	testprog.Parallel(t)
 	path := os.Getenv(deployerVariable)
 	if path == "" {
 		return // see TestDeployments
@@ -264,6 +269,7 @@ func TestDeployer(t *testing.T) {
 // A pipe that has taken the place of a file that was written to is not waited
 // for: nothing would end the run.
 func TestPipeInPlaceOfAFileIsNotOpened(t *testing.T) {
+	testprog.Parallel(t)
 	path := copyOf(t, "target-pie")
 	sel, err := usdt.Select(usdt.Target{Path: path})
 	qt.Assert(t, qt.IsNil(err))

@@ -17,13 +17,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
 )
 
 // timeout(1) signals its child and then the process group.
 func TestSignalThatComesTwiceIsOne(t *testing.T) {
-	t.Setenv(patientVariable, "1") // what takes a moment elsewhere may take seconds here
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
-	r := watching(t, "--count", p.path, "gousdt_test:three")
+	r := startPrepared(t, func(cmd *exec.Cmd) { // what takes a moment elsewhere may take seconds here
+		cmd.Env = append(cmd.Env, patientVariable+"=1h")
+	}, "--count", p.path, "gousdt_test:three")
+	r.await(&r.stderr, "(Ctrl-C ends)")
 	p.Fire("three", 3)
 	for range 20 {
 		if r.runs() {
@@ -50,6 +54,7 @@ func signalPending(pid int, signal syscall.Signal) bool {
 }
 
 func TestItEndsAfterItsTime(t *testing.T) {
+	testprog.Parallel(t)
 	r := start(t, "--duration", "100ms", copyOf(t, "target-pie"), "gousdt_test:three").wait()
 	qt.Check(t, qt.Equals(r.status, exitWatched))
 	qt.Check(t, qt.StringContains(r.stderr, "0 events, 0 lost"))
@@ -58,6 +63,7 @@ func TestItEndsAfterItsTime(t *testing.T) {
 // In a time namespace, too, the moments between which hits count are those of
 // the clock that eBPF programs read.
 func TestClockOfATimeNamespace(t *testing.T) {
+	testprog.Parallel(t)
 	if os.Getenv(inTimeNamespace) != "" {
 		fmt.Println("it is", monotonic())
 		return
@@ -83,6 +89,7 @@ const inTimeNamespace = "USDTTRACE_TEST_IN_TIME_NAMESPACE"
 
 // Measuring begins when everything is attached, which takes time.
 func TestTimeToAttachDoesNotCount(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	reader, writer, err := os.Pipe()
 	qt.Assert(t, qt.IsNil(err))
@@ -128,6 +135,7 @@ func fill(t *testing.T, pipe *os.File) {
 }
 
 func TestItEndsQuietlyWhenNobodyReads(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	reader, writer, err := os.Pipe()
 	qt.Assert(t, qt.IsNil(err))
@@ -146,6 +154,7 @@ func TestItEndsQuietlyWhenNobodyReads(t *testing.T) {
 // It may be blocked in a write, of events or of messages, for as long as nobody
 // reads them.
 func TestSIGTERMEndsItWithAFullPipe(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	for _, stream := range []string{"stdout", "stderr"} {
 		t.Run(stream, func(t *testing.T) {
@@ -195,6 +204,7 @@ func blocked(t *testing.T, pid int) bool {
 }
 
 func TestThreadIsNoProcess(t *testing.T) {
+	testprog.Parallel(t)
 	tasks, err := os.ReadDir("/proc/self/task") // the Go runtime has some
 	qt.Assert(t, qt.IsNil(err))
 	for _, task := range tasks {
@@ -212,6 +222,7 @@ func TestThreadIsNoProcess(t *testing.T) {
 
 // Sites over a limit are reported, with the numbers.
 func TestLimitsAreSaid(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	r := start(t, "--limits", "file=399", "-p", decimal(p.PID), "gousdt_test:many")
 	stderr := r.wait().stderr

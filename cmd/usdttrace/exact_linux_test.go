@@ -34,6 +34,7 @@ import (
 // the tracing.
 
 func TestFileOfTwoNamesIsWatchedOnce(t *testing.T) {
+	testprog.Parallel(t)
 	path := copyOf(t, "target-static")
 	other := filepath.Join(t.TempDir(), "other")
 	qt.Assert(t, qt.IsNil(os.Symlink(path, other)))
@@ -48,6 +49,7 @@ func TestFileOfTwoNamesIsWatchedOnce(t *testing.T) {
 }
 
 func TestNoCallOfACommandTakesLongerThanItsTracing(t *testing.T) {
+	testprog.Parallel(t)
 	path := copyOf(t, "calls")
 	for range 5 { // the two were once in a race
 		result := startWith(t, "deep\n", "--json", "--latency", "gousdt_calls:inner", path, "--", path).wait()
@@ -63,6 +65,7 @@ func TestNoCallOfACommandTakesLongerThanItsTracing(t *testing.T) {
 // Sites are attached and detached one after the other. Counting begins and ends
 // for all of them at the same moment.
 func TestCountsOfProbesCanBeCompared(t *testing.T) {
+	testprog.Parallel(t)
 	path := copyOf(t, "calls")
 	callAlways(t, path)
 	for _, how := range [][]string{{path}, {"--interval", "30ms", path}} {
@@ -100,6 +103,7 @@ func callAlways(t *testing.T, path string) {
 
 // Each call is in all tables, and in those of the same interval.
 func TestTablesAreOfTheSameCalls(t *testing.T) {
+	testprog.Parallel(t)
 	path := copyOf(t, "calls")
 	counts := func(r result) map[string][]uint64 {
 		counts := make(map[string][]uint64)
@@ -126,6 +130,7 @@ func TestTablesAreOfTheSameCalls(t *testing.T) {
 // Beside a profile of some hits all of them may be counted. No event stands for
 // the hits that came after the last sampled one.
 func TestAnEventStandsForThoseThatWereNotSampled(t *testing.T) {
+	testprog.Parallel(t)
 	s := &summary{events: 200, collected: collected{events: 10, weight: 100},
 		losses: losses{Losses: trace.Losses{NotSampled: 190, Unrepresented: 100}}}
 	qt.Check(t, qt.StringContains(s.text(), "190 hits not sampled: each event stands for those of "+
@@ -135,6 +140,7 @@ func TestAnEventStandsForThoseThatWereNotSampled(t *testing.T) {
 
 // Stacks that are unwound here are counted from events, which can be lost.
 func TestSharesOfLostEventsAreNotKnown(t *testing.T) {
+	testprog.Parallel(t)
 	for said, lost := range map[bool]uint64{true: 3, false: 0} {
 		s := &summary{fromEvents: true, losses: losses{Losses: trace.Losses{Events: lost}}}
 		qt.Check(t, qt.Equals(strings.Contains(s.text(), "\ncounts and shares are of the hits that were not lost"),
@@ -145,6 +151,7 @@ func TestSharesOfLostEventsAreNotKnown(t *testing.T) {
 // Where starts and ends seem not to belong together, the flag is named that may
 // help, and not the reasons of other losses.
 func TestMismatchesNameTheFlag(t *testing.T) {
+	testprog.Parallel(t)
 	for match, want := range map[string]string{
 		"arg0": "calls may end elsewhere: --match arg0?\n", "": "calls may end elsewhere: --match?\n",
 	} {
@@ -168,6 +175,7 @@ func TestMismatchesNameTheFlag(t *testing.T) {
 
 // The total of a profile is all hits, also those of stacks without a row.
 func TestProfileHasTheHitsOfOtherStacks(t *testing.T) {
+	testprog.Parallel(t)
 	o := &options{tableFlags: tableFlags{by: []string{"stack", "tid"}}}
 	tr := &tracer{prepared: prepared{options: o},
 		opened: opened{stacks: stack.NewSymbolizer("")}}
@@ -258,6 +266,7 @@ func TestEventsAreOfTheTimeMeasured(t *testing.T) {
 }
 
 func TestLossesSince(t *testing.T) {
+	testprog.Parallel(t)
 	before := losses{
 		Losses: trace.Losses{Events: 10, Unreadable: 1, Starts: 2, NotSampled: 3,
 			Unrepresented: 2, Left: 2, Replaced: 4, Unmatched: 5, Processes: 6},
@@ -281,6 +290,7 @@ func TestLossesSince(t *testing.T) {
 // A name that contains the word is not a term about containers, which not every
 // machine has.
 func TestOnlyConditionsOnContainersNeedThem(t *testing.T) {
+	testprog.Parallel(t)
 	for where, want := range map[string]bool{
 		`comm == "containerd"`: false, `container == "4c01db"`: true,
 		`pid == 1 && container != "4c01db"`: true,
@@ -294,6 +304,7 @@ func TestOnlyConditionsOnContainersNeedThem(t *testing.T) {
 
 // Sites of several files are told apart: they can have the same address.
 func TestSitesOfSeveralFilesHaveTheirFile(t *testing.T) {
+	testprog.Parallel(t)
 	rows := func(files ...string) (text, json string) {
 		var out bytes.Buffer
 		s := &trace.Snapshot{By: []string{"site"}}
@@ -324,6 +335,7 @@ func TestSitesOfSeveralFilesHaveTheirFile(t *testing.T) {
 
 // A profile is written as a whole or not at all.
 func TestProfilesAreWrittenWhole(t *testing.T) {
+	testprog.Parallel(t)
 	folder := t.TempDir()
 	path, link := filepath.Join(folder, "a"), filepath.Join(folder, "link")
 	write := func(path, text string, err error) error {
@@ -382,6 +394,7 @@ func TestProfilesAreWrittenWhole(t *testing.T) {
 
 // Comma-separated values have as many columns on each line, whatever keys are.
 func TestTablesAsCSV(t *testing.T) {
+	testprog.Parallel(t)
 	var out bytes.Buffer
 	count := &aggregation{kind: kindCount, Aggregation: trace.Aggregation{By: []string{"str(arg0)"}}}
 	sum := &aggregation{kind: kindSum, Aggregation: trace.Aggregation{By: []string{"pid"}, Sum: true}}
@@ -439,6 +452,7 @@ func TestTablesAsCSV(t *testing.T) {
 
 // A key that is cut says so, also as CSV.
 func TestCutKeysAsCSV(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--csv", "--count", "--by", "str(arg1,3)", p.path, "gousdt_test:three")
 	p.Fire("three", 1)
@@ -527,6 +541,7 @@ func checkOwnTimes(t *testing.T, own, said map[string]callTimes, leasts map[stri
 // The own times of Python's functions are those that cProfile finds in the same
 // run: with recursion, exceptions, generators, coroutines and threads.
 func TestOwnTimesOfPython(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	python := testprog.StartPython(t, testprog.CallsOfPython)
 	python.Stop()
@@ -594,6 +609,7 @@ for name, (count, ms) in said.items(): print("said", name, count, ms, flush=True
 }
 
 func TestOwnTimesOfPHP(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	php := program(t, "php", "php-cli")
 	own, said := ownByPath(t, "php:function", php, "own.php", `<?php
@@ -621,6 +637,7 @@ foreach (["leaf" => [10, 20], "mid" => [5, 15], "rec" => [25, 25], "thrower" => 
 
 // A request that runs into its time limit has no ends of its functions.
 func TestFunctionsOfPHPEndWithTheirRequest(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	php := program(t, "php", "php-cli")
 	script := filepath.Join(t.TempDir(), "limit.php")
@@ -643,6 +660,7 @@ limited();
 
 // A flame graph of calls has their names and own times.
 func TestFoldedCalls(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	python := testprog.StartPython(t, testprog.CallsOfPython)
 	python.Stop()

@@ -34,7 +34,7 @@ func TestFaultsWhileAllIsWatched(t *testing.T) {
 	contents, err := os.ReadFile(path)
 	qt.Assert(t, qt.IsNil(err))
 	contents = bytes.ReplaceAll(contents, []byte("gousdt_test\x00"), []byte("gousdt_only\x00"))
-	qt.Assert(t, qt.IsNil(os.WriteFile(path, contents, 0o755)))
+	testprog.WriteProgram(t, path, contents)
 	process := startProgram(t, path)
 	nothing, err := os.Open(os.DevNull) // opened before, so that this does not fail
 	qt.Assert(t, qt.IsNil(err))
@@ -104,6 +104,7 @@ func TestOutputThatFails(t *testing.T) {
 // A file that cannot be written to its end has whole lines, and is not left
 // behind without any.
 func TestOutputFilesThatFail(t *testing.T) {
+	testprog.Parallel(t)
 	process := startTarget(t, "target-pie")
 	folder := t.TempDir()
 	if err := unix.Mount("none", folder, "tmpfs", 0, "size=4k"); err != nil {

@@ -69,6 +69,7 @@ func (f figure) row(t testing.TB, measured, own any) {
 // The counts equal those of the software itself. A program prints them at its
 // end as "own NAME NUMBER", after which nothing is counted any more.
 func TestFigures(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	python := func(t *testing.T) []string {
 		p := testprog.StartPython(t)
@@ -253,6 +254,7 @@ public class Threads {
 }
 
 func TestFiguresOfOwnPrograms(t *testing.T) {
+	testprog.Parallel(t)
 	path := copyOf(t, "calls")
 	result := startWith(t, "nested\nrecursive\nthreads\n", "--json", "--latency", "gousdt_calls:*",
 		"--", path).wait()

@@ -286,7 +286,7 @@ func copyOf(t *testing.T, name string) string {
 	contents, err := os.ReadFile(testprog.Path(t, name))
 	qt.Assert(t, qt.IsNil(err))
 	path := filepath.Join(t.TempDir(), name)
-	qt.Assert(t, qt.IsNil(os.WriteFile(path, contents, 0o755)))
+	testprog.WriteProgram(t, path, contents)
 	return path
 }
 
@@ -296,8 +296,7 @@ func copyBeside(t *testing.T, program, library string) string {
 	t.Helper()
 	contents, err := os.ReadFile(testprog.Path(t, library))
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t,
-		qt.IsNil(os.WriteFile(filepath.Join(filepath.Dir(program), library), contents, 0o755)))
+	testprog.WriteProgram(t, filepath.Join(filepath.Dir(program), library), contents)
 	return program
 }
 

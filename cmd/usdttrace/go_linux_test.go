@@ -46,6 +46,7 @@ func goCommand(t *testing.T, dir string, args ...string) string {
 // What a server measures itself is what a tracer sees, to the last request. Its
 // jobs move between threads, and none is lost or taken for another one.
 func TestGoServerIsMeasuredExactly(t *testing.T) {
+	testprog.Parallel(t)
 	requests := testprog.Soak(10_000, 1_000_000)
 	command := []string{"--", buildGo(t, goShop), "-clients", "8", "-requests", strconv.Itoa(requests)}
 	run := func(args ...string) result {
@@ -121,6 +122,7 @@ func TestGoServerIsMeasuredExactly(t *testing.T) {
 // Go programs are traced on each machine: strings, and the goroutine, which is
 // in another register on each.
 func TestGoProgramOfThisMachine(t *testing.T) {
+	testprog.Parallel(t)
 	program := testprog.Path(t, "go-shop")
 	const requests = 200
 	run := func(args ...string) result {
@@ -159,6 +161,7 @@ func TestGoroutineOfReleases(t *testing.T) {
 // Strings have their lengths, numbers their types, and the stacks the callers,
 // also in programs without symbols and lines.
 func TestGoProbesHaveArgumentsAndStacks(t *testing.T) {
+	testprog.Parallel(t)
 	names := goShop + "/shop.d"
 	var program string
 	for _, flags := range [][]string{
@@ -207,6 +210,7 @@ func TestGoProbesHaveArgumentsAndStacks(t *testing.T) {
 
 // Other tools see all probes, and those that attach the values.
 func TestGoProbesInOtherTools(t *testing.T) {
+	testprog.Parallel(t)
 	testneeds.Only(t, "gdb reads its own machine's files", "amd64")
 	program := buildGo(t, goShop)
 	server := exec.Command(program, "-clients", "2")
@@ -383,6 +387,7 @@ func main() {
 // Stacks that grow, the garbage collector, signals at the site and tracers that
 // come and go do a program no harm, and no hit is missed.
 func TestGoProbesUnderStress(t *testing.T) {
+	testprog.Parallel(t)
 	sdt, err := filepath.Abs("../../sdt")
 	qt.Assert(t, qt.IsNil(err))
 	dir := t.TempDir()

@@ -83,6 +83,7 @@ func TestList(t *testing.T) {
 
 // As of java, which is a launcher: the virtual machine is a library.
 func TestFileWithoutProbesOfAProcessThatHasThem(t *testing.T) {
+	testprog.Parallel(t)
 	path := copyBeside(t, copyOf(t, "target-shared"), "libtarget.so")
 	p := startProgram(t, path)
 	r := start(t, "-p", decimal(p.PID), "target-shared", "gousdt_test:three").wait()
@@ -96,6 +97,7 @@ func TestFileWithoutProbesOfAProcessThatHasThem(t *testing.T) {
 
 // What usdtlist lists is listed, also if this kernel cannot attach to it.
 func TestListOfAnotherMachine(t *testing.T) {
+	testprog.Parallel(t)
 	testneeds.NoGuest(t, "the files are those of another package")
 	testdata := filepath.Join("..", "usdtlist", "testdata")
 	for name, machine := range map[string]string{
@@ -148,11 +150,11 @@ func TestWhereTheProbesAre(t *testing.T) {
 	// As of pyenv, whose python3 is a script that runs another program.
 	folders := []string{t.TempDir(), t.TempDir()}
 	script := filepath.Join(folders[0], "gousdt-tool")
-	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte("#!/bin/sh\nexec /bin/cat </dev/null\n"), 0o755)))
+	testprog.WriteProgram(t, script, []byte("#!/bin/sh\nexec /bin/cat </dev/null\n"))
 	tool := filepath.Join(folders[1], "gousdt-tool")
 	contents, err := os.ReadFile(copyOf(t, "target-pie"))
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(os.WriteFile(tool, contents, 0o755)))
+	testprog.WriteProgram(t, tool, contents)
 	t.Setenv("PATH", folders[0]+":"+folders[1]+":"+os.Getenv("PATH"))
 	r = start(t, "gousdt-tool", "gousdt_test:three").wait()
 	qt.Check(t, qt.StringContains(r.stderr, "is a script or wrapper, not an ELF file "+
@@ -170,6 +172,7 @@ func TestWhereTheProbesAre(t *testing.T) {
 
 // Why nothing comes is said while it does not, not only at the end.
 func TestHintWhileNothingComes(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	names := filepath.Join(t.TempDir(), "names.d")
 	qt.Assert(t, qt.IsNil(os.WriteFile(names,
@@ -190,6 +193,7 @@ func TestHintWhileNothingComes(t *testing.T) {
 // What people type wrong, and what they are told. The messages of the file are
 // written by -update: read them as a user who has typed that.
 func TestWrongCommandLinesGetAMessageAboutWhatWasTyped(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	const file = "testdata/wrong.txt"
 	golden, err := os.ReadFile(file)
@@ -199,7 +203,7 @@ func TestWrongCommandLinesGetAMessageAboutWhatWasTyped(t *testing.T) {
 		"stripped": "members-stripped"} {
 		program, err := os.ReadFile(testprog.Path(t, of))
 		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, name), program, 0o755)))
+		testprog.WriteProgram(t, filepath.Join(dir, name), program)
 	}
 	qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, "members.d"), []byte(
 		"provider members { probe request(struct request *request, int code); };"), 0o600)))

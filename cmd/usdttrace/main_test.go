@@ -24,7 +24,7 @@ const (
 	unprivilegedVariable = "USDTTRACE_TEST_UNPRIVILEGED"
 	// With this one it mounts a proc file system of its own PID namespace.
 	ownProcVariable = "USDTTRACE_TEST_OWN_PROC"
-	// With this one all signals count as the first.
+	// And with this one signals count as the first for as long as it says.
 	patientVariable = "USDTTRACE_TEST_PATIENT"
 )
 
@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 		main() // which does so itself
 	case os.Getenv(runVariable) != "":
 		os.Unsetenv(runVariable) // a command that it runs is not usdttrace
-		if os.Getenv(patientVariable) != "" {
-			os.Exit(run(os.Args[1:], os.Stdout, os.Stderr, time.Hour))
+		if patience, err := time.ParseDuration(os.Getenv(patientVariable)); err == nil {
+			os.Exit(run(os.Args[1:], os.Stdout, os.Stderr, patience))
 		}
 		if os.Getenv(ownProcVariable) != "" {
 			if err := mountProc(); err != nil {

@@ -22,6 +22,7 @@ import (
 )
 
 func TestOutputFile(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	path := filepath.Join(t.TempDir(), "events")
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(strings.Repeat("what was there before\n",
@@ -37,6 +38,7 @@ func TestOutputFile(t *testing.T) {
 }
 
 func TestQuiet(t *testing.T) {
+	testprog.Parallel(t)
 	path := filepath.Join(t.TempDir(), "events")
 	r := start(t, "-qo", path, "--duration", "0.1", copyOf(t, "target-pie"), "gousdt_test:three",
 		"gousdt_test:nonesuch").wait()
@@ -47,13 +49,14 @@ func TestQuiet(t *testing.T) {
 
 // A process may map as many files with odd probes as it likes.
 func TestMessagesAreBounded(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	library, err := os.ReadFile(testprog.Path(t, "libtarget.so"))
 	qt.Assert(t, qt.IsNil(err))
 	dir := t.TempDir()
 	for i := range commandline.MaxOfKind + 3 {
 		path := filepath.Join(dir, fmt.Sprintf("lib%d.so", i))
-		qt.Assert(t, qt.IsNil(os.WriteFile(path, library, 0o755)))
+		testprog.WriteProgram(t, path, library)
 		p.Do("load " + path)
 	}
 	r := watching(t, "-p", decimal(p.PID), "*:three", "*:no_nop").interrupt()

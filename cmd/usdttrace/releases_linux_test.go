@@ -59,18 +59,22 @@ func TestSoftwareOfNewerReleases(t *testing.T) {
 }
 
 // eachPostgres runs a test with the system's server, and with those of newer
-// releases.
-func eachPostgres(t *testing.T, test func(t *testing.T)) {
-	if os.Getenv(testprog.ReleaseVariable) != "" {
-		test(t)
+// releases, at the same time.
+func eachPostgres(t *testing.T, test func(t *testing.T, of testprog.Release)) {
+	testprog.Parallel(t)
+	if root := os.Getenv(testprog.ReleaseVariable); root != "" {
+		test(t, testprog.Release(root))
 		return
 	}
-	t.Run("system", test)
+	t.Run("system", func(t *testing.T) {
+		t.Parallel()
+		test(t, "")
+	})
 	t.Run("newer", func(t *testing.T) {
 		for _, root := range releases(t) {
 			t.Run(filepath.Base(root), func(t *testing.T) {
-				t.Setenv(testprog.ReleaseVariable, root)
-				test(t)
+				t.Parallel()
+				test(t, testprog.Release(root))
 			})
 		}
 	})

@@ -21,6 +21,7 @@ import (
 )
 
 func TestPlacesThatCannotBeWatchedAreNamed(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	for name, target := range map[string][]string{"file": {p.path},
 		"process": {"-p", strconv.Itoa(p.PID)}} {
@@ -69,6 +70,7 @@ func TestSitesThatAnotherTracerHoldsAreNamed(t *testing.T) {
 }
 
 func TestNothingButPlacesThatCannotBeWatchedIsAnError(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	result := start(t, p.path, "*:no_nop").wait()
 	qt.Check(t,
@@ -78,6 +80,7 @@ func TestNothingButPlacesThatCannotBeWatchedIsAnError(t *testing.T) {
 
 // Linkers make one of equal functions, with the probes in them.
 func TestProbesAtOneInstructionAreNamed(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	path := filepath.Join(t.TempDir(), "folded.so")
 	testprog.WriteNotes(t, path, []testprog.Note{{Provider: "p", Name: "opened"},
@@ -114,6 +117,7 @@ func TestFilesLoadedTwiceAreNamed(t *testing.T) {
 }
 
 func TestFilesThatACommandLoadsTwiceAreNamed(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	python := testprog.StartPython(t)
 	python.Stop()
@@ -132,6 +136,7 @@ func TestFilesThatACommandLoadsTwiceAreNamed(t *testing.T) {
 }
 
 func TestTheFirstSkippedSitesAreNamed(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	path := filepath.Join(t.TempDir(), "hostile.so")
 	notes := []testprog.Note{{Provider: "p", Name: "fit"}}

@@ -36,6 +36,7 @@ print("done")
 
 // The profile function, a lambda, is a function like others.
 func TestPythonFunctionsAsTheyAreCalled(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	python := testprog.StartPython(t, testprog.CallsOfPython)
 	python.Stop()
@@ -68,6 +69,7 @@ for _ in range(1000):
 // is attached with the calls' probes, for tables, for slow calls, and for a
 // trace.
 func TestPythonFunctionsAreTimed(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	python := testprog.StartPython(t, testprog.CallsOfPython)
 	python.Stop()
@@ -105,6 +107,7 @@ func TestPythonFunctionsAreTimed(t *testing.T) {
 
 // A call in the place of a PATTERN means its calls, not probes of that name.
 func TestCallsInThePlaceOfPatterns(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	python := testprog.StartPython(t, testprog.CallsOfPython)
 	python.Stop()
@@ -151,6 +154,7 @@ if __name__ == "__main__":
 // Processes that are forked, and those that execute Python anew, are counted
 // from their first instruction, with and without the FILE.
 func TestProcessesOfPythonAreCountedExactly(t *testing.T) {
+	testprog.Parallel(t)
 	testneeds.BTF(t)
 	python := testprog.StartPython(t)
 	python.Stop()
@@ -168,6 +172,7 @@ func TestProcessesOfPythonAreCountedExactly(t *testing.T) {
 }
 
 func TestPostgresQueriesAreText(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgres(t)
 	r := watching(t, "--str", "0", server.File, "postgresql:query__start")
@@ -182,6 +187,7 @@ func TestPostgresQueriesAreText(t *testing.T) {
 // A query that fails passes no query__done. It is counted, and shown if the
 // pair has the probe that it ends at instead.
 func TestPostgresQueriesThatFail(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgres(t)
 	const failing = 10
@@ -214,6 +220,7 @@ func TestPostgresQueriesThatFail(t *testing.T) {
 
 // The measured times must agree with those that pgbench prints.
 func TestPostgresUnderPgbench(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgres(t)
 	r := watching(t, "--json", "--count", "--by", "probe", "--latency",
@@ -289,6 +296,7 @@ func pgbench(t *testing.T, server *testprog.Postgres, script string, transaction
 
 // Neither the program nor the library has frame pointers.
 func TestThrowingStacksAreAProfile(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	p := testprog.StartThrow(t)
 	file := filepath.Join(t.TempDir(), "throws.pb.gz")
@@ -311,6 +319,7 @@ func TestThrowingStacksAreAProfile(t *testing.T) {
 }
 
 func TestThrowingStacksOfACommand(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	testprog.StartThrow(t).Stop() // the library has probes
 	file := filepath.Join(t.TempDir(), "throws.pb.gz")
@@ -356,6 +365,7 @@ func chains(t *testing.T, path string) map[string]int64 {
 // The library has hundreds of sites. The launcher loads it while it runs, and
 // may have ended before that is noticed: so it is named.
 func TestJavaVirtualMachine(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	java, library := findJava(t)
 	file, err := elfnote.Open(library)
@@ -383,6 +393,7 @@ func TestJavaVirtualMachine(t *testing.T) {
 // The virtual machine's texts do not end in a zero: the next argument says how
 // long they are.
 func TestJavaClassNames(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	java, library := findJava(t)
 	result := start(t, "--json", "--str", "0:arg1", library, "hotspot:class__loaded", "--", java,
@@ -420,6 +431,7 @@ func findJava(t *testing.T) (java, library string) {
 
 // The address of a type differs in each process; its name does not.
 func TestTypesOfExceptionsHaveNames(t *testing.T) {
+	testprog.Parallel(t)
 	p := testprog.StartThrow(t)
 	pid := strconv.Itoa(p.PID)
 	r := watching(t, "-p", pid, "libstdcxx:throw")
@@ -531,6 +543,7 @@ func greenlets(t *testing.T) (program, script string) {
 // Greenlets have one stack in turn. The program says how long each function
 // ran, as seen from inside and from outside.
 func TestGreenletsOfPython(t *testing.T) {
+	testprog.Parallel(t)
 	program, script := greenlets(t)
 	r := start(t, "--json", "--latency", "python:function__entry..python:function__return", "--self",
 		"--sum", "duration", "--by", "calls(function),function", "--where",
@@ -566,6 +579,7 @@ func TestGreenletsOfPython(t *testing.T) {
 // Where the interpreter's frame is not known, here for want of the function
 // that leads to it, no call is measured once greenlets have been seen.
 func TestGreenletsWithoutFrames(t *testing.T) {
+	testprog.Parallel(t)
 	program, script := greenlets(t)
 	names := filepath.Join(t.TempDir(), "python.d")
 	qt.Assert(t, qt.IsNil(os.WriteFile(names,

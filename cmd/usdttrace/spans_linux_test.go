@@ -24,6 +24,7 @@ import (
 )
 
 func TestSlowCallsArePrinted(t *testing.T) {
+	testprog.Parallel(t)
 	path := copyOf(t, "calls")
 	result := startWith(t, "nested\ncrossed\n", "--json", "--slow", "0", "--str", "1",
 		"gousdt_calls:*", "--", path).wait()
@@ -80,6 +81,7 @@ func TestPairsAreListed(t *testing.T) {
 }
 
 func TestSlowCallsHaveStacksOfBothEnds(t *testing.T) {
+	testprog.Parallel(t)
 	path := copyOf(t, "calls")
 	// The command runs until its call is printed: its memory has the names.
 	nested := func(printed string, flags ...string) result {
@@ -110,6 +112,7 @@ func TestSlowCallsHaveStacksOfBothEnds(t *testing.T) {
 // That a thread exits with a call open does not say when the call ended, if it
 // can fail unseen.
 func TestExitsAreNoCalls(t *testing.T) {
+	testprog.Parallel(t)
 	path := copyOf(t, "calls")
 	result := start(t, "--slow", "0", path, "gousdt_calls:left", "--", "sh", "-c",
 		"echo call | "+path+" leave >&2").wait()
@@ -120,6 +123,7 @@ func TestExitsAreNoCalls(t *testing.T) {
 // A call whose process is killed inside it is printed as such, however it is
 // watched, and is in no table.
 func TestKilledCallsArePrinted(t *testing.T) {
+	testprog.Parallel(t)
 	path := copyOf(t, "calls")
 	const (
 		line  = `gousdt_calls:left  killed by SIGKILL, unless it had ended before  arg0=1 arg1="one at a time"`
@@ -210,6 +214,7 @@ func TestKilledCallsArePrinted(t *testing.T) {
 // Calls that go on are listed when that is asked for, at each interval, and at
 // the end.
 func TestOpenCallsArePrinted(t *testing.T) {
+	testprog.Parallel(t)
 	path := copyOf(t, "calls")
 	const (
 		text = `\d+:\d+:\d+\.\d+ +\S+ +\d+ +\d+  calls +gousdt_calls:left  open`

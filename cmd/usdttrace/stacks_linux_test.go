@@ -71,6 +71,7 @@ func TestSumsOfSamplesDoNotWrap(t *testing.T) {
 // those without the value of the --sum beside it, at each interval; and there
 // are --max-keys rows.
 func TestTablesOfEventsAreThoseOfTheKernel(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireStacks(t)
 	p := startTarget(t, "target-pie")
 	for _, unwind := range []string{unwindFP, unwindDWARF} {
@@ -92,6 +93,7 @@ func TestTablesOfEventsAreThoseOfTheKernel(t *testing.T) {
 
 // A program is at other addresses in each process.
 func TestStackOfTwoProcessesIsOneRow(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireStacks(t)
 	p := startTarget(t, "target-pie")
 	other := &traced{Process: testprog.Start(t, p.path), path: p.path}
@@ -109,6 +111,7 @@ func TestStackOfTwoProcessesIsOneRow(t *testing.T) {
 
 // The lines of the program's source follow the functions.
 func TestStacksHaveLines(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--json", "--lines", "--count", "--by", "stack", p.path, "gousdt_test:three")
 	p.Fire("three", 1)
@@ -124,6 +127,7 @@ func TestStacksHaveLines(t *testing.T) {
 // Flame graphs have each hit once, in whatever processes, also of those that
 // have ended.
 func TestFlameGraphsHaveAllHits(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	other := &traced{Process: testprog.Start(t, p.path), path: p.path}
 	dir := t.TempDir()
@@ -145,6 +149,7 @@ func TestFlameGraphsHaveAllHits(t *testing.T) {
 // A process that maps, hits and ends at once has names on its stacks. That
 // holds for any parent, and where its paths mean other files here.
 func TestShortLivesHaveNames(t *testing.T) {
+	testprog.Parallel(t)
 	testneeds.Root(t)
 	testneeds.BTF(t)
 	testneeds.Tool(t, "unshare", "util-linux")
@@ -227,6 +232,7 @@ func TestShortLivesHaveNames(t *testing.T) {
 
 // Hits that are left out are counted, and those taken stand for them.
 func TestSampledHitsStandForAll(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	folded, page := filepath.Join(t.TempDir(), "stacks.folded"),
 		filepath.Join(t.TempDir(), "stacks.html")
@@ -269,6 +275,7 @@ func TestSampledHitsStandForAll(t *testing.T) {
 }
 
 func TestSamplingIsOfEventsAndStacks(t *testing.T) {
+	testprog.Parallel(t)
 	for _, test := range []struct{ args, want string }{
 		{"--every 2 --rate 3 p:n", "--every and --rate exclude each other"},
 		{"--every 2 --count p:n", "what is counted in the kernel is counted of all hits"},
@@ -283,6 +290,7 @@ func TestSamplingIsOfEventsAndStacks(t *testing.T) {
 
 // The target was built without frame pointers.
 func TestStacksOfRowsAreUnwound(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireStacks(t)
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--count", "--by", "stack", p.path, "gousdt_test:three")
@@ -298,6 +306,7 @@ func TestStacksOfRowsAreUnwound(t *testing.T) {
 }
 
 func TestChromeTrace(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	path := filepath.Join(t.TempDir(), "trace.json")
 	type event struct {

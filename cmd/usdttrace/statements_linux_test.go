@@ -29,9 +29,9 @@ const drivers = "../../internal/testdata/drivers"
 // with its text, as often as the server itself counts it.
 func TestStatementsOfDrivers(t *testing.T) { eachPostgres(t, testStatementsOfDrivers) }
 
-func testStatementsOfDrivers(t *testing.T) {
+func testStatementsOfDrivers(t *testing.T, of testprog.Release) {
 	testprog.RequireBPF(t)
-	server := testprog.StartPostgresForDrivers(t)
+	server := of.StartPostgresForDrivers(t)
 	port := strconv.Itoa(server.Port)
 	server.Query("CREATE TABLE t (a int, note text)")
 	bench := func(arguments ...string) *exec.Cmd {
@@ -105,9 +105,9 @@ func testStatementsOfDrivers(t *testing.T) {
 // one statement each.
 func TestStatementsOfUsers(t *testing.T) { eachPostgres(t, testStatementsOfUsers) }
 
-func testStatementsOfUsers(t *testing.T) {
+func testStatementsOfUsers(t *testing.T, of testprog.Release) {
 	testprog.RequireBPF(t)
-	server := testprog.StartPostgresForDrivers(t)
+	server := of.StartPostgresForDrivers(t)
 	for _, statement := range []string{"CREATE ROLE web LOGIN", "CREATE ROLE batch LOGIN",
 		"CREATE DATABASE shop OWNER web"} {
 		server.Query(statement)
@@ -135,6 +135,7 @@ func testStatementsOfUsers(t *testing.T) {
 
 // Cases of one statement and of several.
 func TestStatementsThatAreSpecial(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgres(t)
 	server.Query("CREATE TABLE t (a int)")
@@ -180,6 +181,7 @@ func TestStatementsThatAreSpecial(t *testing.T) {
 // before it executes a statement of the extended protocol. The work of other
 // processes for a statement is part of it.
 func TestStatementsThatHang(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgres(t)
 	server.Query("CREATE TABLE t (a int)")
@@ -226,9 +228,9 @@ func TestStatementsThatHang(t *testing.T) {
 // Who holds a lock is named by what the session has sent last.
 func TestStatementsOfLockHolders(t *testing.T) { eachPostgres(t, testStatementsOfLockHolders) }
 
-func testStatementsOfLockHolders(t *testing.T) {
+func testStatementsOfLockHolders(t *testing.T, of testprog.Release) {
 	testprog.RequireBPF(t)
-	server := testprog.StartPostgres(t)
+	server := of.StartPostgres(t)
 	server.Query("CREATE TABLE t (a int)", "INSERT INTO t VALUES (1)")
 	const holds, waits = "UPDATE t SET a = 2;", "UPDATE t SET a = 3;"
 	flags := []string{"--slow", "0", "--str", "user", "--str", "application", "--str", "activity",
@@ -280,9 +282,9 @@ func testStatementsOfLockHolders(t *testing.T) {
 // of that is in a transaction.
 func TestIdleSessions(t *testing.T) { eachPostgres(t, testIdleSessions) }
 
-func testIdleSessions(t *testing.T) {
+func testIdleSessions(t *testing.T, of testprog.Release) {
 	testprog.RequireBPF(t)
-	server := testprog.StartPostgres(t)
+	server := of.StartPostgres(t)
 	server.Query("CREATE TABLE t AS SELECT 1 AS v")
 	script := filepath.Join(t.TempDir(), "idle.sql")
 	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte("BEGIN;\nUPDATE t SET v = v + 1;\n\\sleep 300 ms\n"+
@@ -312,9 +314,9 @@ func TestStatementsOfStartingSessions(t *testing.T) {
 	eachPostgres(t, testStatementsOfStartingSessions)
 }
 
-func testStatementsOfStartingSessions(t *testing.T) {
+func testStatementsOfStartingSessions(t *testing.T, of testprog.Release) {
 	testprog.RequireBPF(t)
-	server := testprog.StartPostgres(t)
+	server := of.StartPostgres(t)
 	server.Query("CREATE TABLE t AS SELECT generate_series(1, 100000) AS a", "ANALYZE t")
 	server.Query("SELECT 'ended'")
 	rows := watching(t, "--count", "--by", "activity", "--json", server.File, "postgresql:buffer__read__done")
@@ -336,9 +338,9 @@ func testStatementsOfStartingSessions(t *testing.T) {
 // see those that fail when they commit.
 func TestStatementsThatFailUnseen(t *testing.T) { eachPostgres(t, testStatementsThatFailUnseen) }
 
-func testStatementsThatFailUnseen(t *testing.T) {
+func testStatementsThatFailUnseen(t *testing.T, of testprog.Release) {
 	testprog.RequireBPF(t)
-	server := testprog.StartPostgres(t)
+	server := of.StartPostgres(t)
 	server.Query("CREATE TABLE p (id int PRIMARY KEY)",
 		"CREATE TABLE c (p int REFERENCES p DEFERRABLE INITIALLY DEFERRED)")
 	script := filepath.Join(t.TempDir(), "insert.sql")
@@ -369,6 +371,7 @@ func testStatementsThatFailUnseen(t *testing.T) {
 
 // Statements and transactions fail at one probe. Each call has its own name.
 func TestStatementsOfTransactionsThatFail(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgres(t)
 	r := watching(t, "--slow", "0", server.File, "postgresql:statement", "postgresql:transaction")
@@ -381,6 +384,7 @@ func TestStatementsOfTransactionsThatFail(t *testing.T) {
 // A name that the definitions of other programs give an argument is the
 // server's own, where its probes are asked for.
 func TestStatementsHaveUsersAtEachProbe(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgres(t)
 	r := watching(t, "--str", "user", server.File, "postgresql:query__start")
@@ -394,9 +398,9 @@ func TestStatementsOfKilledServers(t *testing.T) {
 	eachPostgres(t, testStatementsOfKilledServers)
 }
 
-func testStatementsOfKilledServers(t *testing.T) {
+func testStatementsOfKilledServers(t *testing.T, of testprog.Release) {
 	testprog.RequireBPF(t)
-	server := testprog.StartPostgres(t)
+	server := of.StartPostgres(t)
 	r := watching(t, "--json", "--slow", "0", server.File, "postgresql:statement", "postgresql:transaction")
 	asText := watching(t, "--slow", "0", "--str", "activity", server.File, "postgresql:transaction")
 	var all []*exec.Cmd
@@ -452,11 +456,11 @@ func (o *object) startText(t *testing.T) string {
 // Savepoints that are numbered are one row for the server, since version 17,
 // and for --normalize.
 func TestStatementsOfSavepoints(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	for _, root := range releases(t) {
 		t.Run(filepath.Base(root), func(t *testing.T) {
-			t.Setenv(testprog.ReleaseVariable, root)
-			server := testprog.StartPostgresForDrivers(t)
+			server := testprog.Release(root).StartPostgresForDrivers(t)
 			server.Query("SELECT pg_stat_statements_reset()")
 			r := watching(t, "--json", "--latency", "postgresql:statement", "--by", "query",
 				"--normalize", "sql", server.File)
@@ -534,6 +538,7 @@ func pgx(t *testing.T, port string) *exec.Cmd {
 
 // A transaction that is prepared is not one of its session any more.
 func TestPreparedTransactions(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgres(t)
 	r := watching(t, "--latency", "postgresql:transaction", "-p", strconv.Itoa(server.PID), "-f", "--json")
@@ -546,6 +551,7 @@ func TestPreparedTransactions(t *testing.T) {
 
 // A statement that hangs since before is listed, with its age, while it hangs.
 func TestStatementsThatBeganBefore(t *testing.T) {
+	testprog.Parallel(t)
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgres(t)
 	began := time.Now()

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
 )
 
 // openTerminal returns both ends of a pseudo terminal.
@@ -42,6 +43,7 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 }
 
 func TestTerminalsGetColoursUnlessTheUserWantsNone(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	for _, variable := range []string{"", "NO_COLOR=1", "TERM=dumb"} {
 		t.Run(variable, func(t *testing.T) {
@@ -131,6 +133,7 @@ func (l *liveRun) quit() string {
 // Enter looks closer at a row in another run, and q ends with the table of all
 // hits, whatever intervals they came in.
 func TestLiveTablesAreDrawnInPlaceAndPrintedAtTheEnd(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	l := startLive(t, "--by", "probe", p.path, "gousdt_test:*")
 	p.Fire("three", 3)
@@ -146,6 +149,7 @@ func TestLiveTablesAreDrawnInPlaceAndPrintedAtTheEnd(t *testing.T) {
 
 // Hits whose keys lose their row to others, of later intervals, are in (other).
 func TestLiveSummaryHasTheHitsOfOtherKeys(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	l := startLive(t, "--by", "probe", "--max-keys", "1", p.path, "gousdt_test:*")
 	p.Fire("none", 2)
@@ -158,6 +162,7 @@ func TestLiveSummaryHasTheHitsOfOtherKeys(t *testing.T) {
 
 // Why nothing comes is shown while it does not.
 func TestLiveTablesSayWhyNothingComes(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	names := filepath.Join(t.TempDir(), "names.d")
 	qt.Assert(t, qt.IsNil(os.WriteFile(names, []byte("#pragma gousdt fires "+
@@ -170,6 +175,7 @@ func TestLiveTablesSayWhyNothingComes(t *testing.T) {
 
 // Starts and ends that do not belong together are reported while they come.
 func TestLiveTablesDoubtCalls(t *testing.T) {
+	testprog.Parallel(t)
 	path := copyOf(t, "calls")
 	l := startLive(t, "--latency", "gousdt_calls:loop", path)
 	cmd := exec.Command(path)
@@ -182,6 +188,7 @@ func TestLiveTablesDoubtCalls(t *testing.T) {
 
 // Ctrl-Z stops it as any other command of a shell.
 func TestLiveTablesAreStoppedAndContinued(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	l := startLiveIn(t, []string{"/bin/sh", "-mc", `"$@"; stty -a; echo stopped; read line; fg`, "sh"},
 		"--by", "probe", p.path, "gousdt_test:*")
@@ -202,6 +209,7 @@ func TestLiveTablesAreStoppedAndContinued(t *testing.T) {
 // No shell continues what is alone in its session: it goes on at once. What
 // another program stops takes the terminal again.
 func TestLiveTablesWithoutAShellGoOn(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	l := startLive(t, "--by", "probe", p.path, "gousdt_test:*")
 	p.Fire("three", 3)
@@ -225,6 +233,7 @@ func TestLiveTablesWithoutAShellGoOn(t *testing.T) {
 // Where a terminal has no room for them, bytes are cut as such, not as a text.
 // Where the shell ignores that its terminal goes, only reading says so.
 func TestLiveTablesEndWithTheirTerminal(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	l := startLiveIn(t, []string{testneeds.Tool(t, "sh", "dash"), "-c", `trap "" HUP; "$0" "$@"; exit $?`},
 		p.path, "gousdt_test:three")
@@ -233,6 +242,7 @@ func TestLiveTablesEndWithTheirTerminal(t *testing.T) {
 }
 
 func TestBytesAreCutToTheTerminal(t *testing.T) {
+	testprog.Parallel(t)
 	p := startTarget(t, "target-pie")
 	master, slave := openTerminal(t)
 	qt.Assert(t, qt.IsNil(unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ,

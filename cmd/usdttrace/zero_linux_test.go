@@ -24,6 +24,7 @@ import (
 // Where a probe fires only with a variable of the environment, it is said who
 // was started with it.
 func TestWhoHasTheVariableIsSaid(t *testing.T) {
+	testprog.Parallel(t)
 	names := filepath.Join(t.TempDir(), "names.d")
 	qt.Assert(t, qt.IsNil(os.WriteFile(names, []byte(
 		"#pragma gousdt fires gousdt_test:three only with the environment variable GOUSDT_TEST=1\n"), 0o644)))
@@ -36,9 +37,11 @@ func TestWhoHasTheVariableIsSaid(t *testing.T) {
 	}
 	testprog.Start(t, path)
 	qt.Check(t, qt.Equals(why(), " (without it: 1 process)\n"))
-	t.Setenv("GOUSDT_TEST", "1")
-	testprog.Start(t, path)
-	testprog.Start(t, path)
+	for range 2 {
+		with := exec.Command(path)
+		with.Env = append(os.Environ(), "GOUSDT_TEST=1")
+		testprog.StartCommand(t, with)
+	}
 	qt.Check(t, qt.Equals(why(), " (started with it: 2 processes; without it: 1 process)\n"))
 }
 
@@ -68,6 +71,7 @@ func TestWhoHasTheVariableIsReadFromMemory(t *testing.T) {
 
 // Where nothing came, the summary says why, for each pattern.
 func TestZeroIsExplained(t *testing.T) {
+	testprog.Parallel(t)
 	p, idle := startTarget(t, "target-pie"), copyOf(t, "target-static")
 	c := startTarget(t, "calls")
 	for name, test := range map[string]struct {
@@ -177,6 +181,7 @@ var moverFlags = []string{"-no-pie", "-fno-pie", "-fno-plt", "-Wl,-z,now",
 // A process is said not to have passed a probe only if it executes the code of
 // the file where the probe is, and its semaphore is above 0.
 func TestUnseenHitsAreExplained(t *testing.T) {
+	testprog.Parallel(t)
 	why := func(t *testing.T, args ...string) string {
 		t.Helper()
 		return start(t, append([]string{"--duration", "0.1"}, args...)...).wait().stderr
@@ -282,7 +287,7 @@ func TestUnseenHitsAreExplained(t *testing.T) {
 		qt.Assert(t, qt.IsNil(os.Remove(p.path)))
 		contents, err := os.ReadFile(testprog.Path(t, "target-pie"))
 		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.IsNil(os.WriteFile(p.path, contents, 0o755)))
+		testprog.WriteProgram(t, p.path, contents)
 		qt.Check(t, qt.StringContains(why(t, p.path, "gousdt_test:three"),
 			p.path+": process "+decimal(p.PID)+" (target-pie) runs another file of that name: "+
 				p.path+" (deleted)\n"))
@@ -322,6 +327,7 @@ int main(void)
 
 // The first program that everybody writes passes a text that it never reads.
 func TestTextsThatAProgramHasNotTouched(t *testing.T) {
+	testprog.Parallel(t)
 	path := compile(t, `
 #include <sys/sdt.h>
 #include <stdio.h>
@@ -359,6 +365,7 @@ int main(void)
 // With -p PID -f a process that SIGTRAP has ended is named if it is one of
 // those.
 func TestTrapsOfOtherFamiliesAreNotReported(t *testing.T) {
+	testprog.Parallel(t)
 	testneeds.NoGuest(t, "the process connector may not be there")
 	testprog.RequireBPF(t)
 	shell := exec.Command("sh", "-c", `read line; sh -c 'kill -TRAP $$'; read line`)

@@ -51,6 +51,15 @@ func Missing(t testing.TB, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
+// Again skips a test that was skipped in a process of its own, for the reason
+// that it has printed there.
+func Again(t testing.TB, printed string) {
+	t.Helper()
+	if strings.Contains(printed, "--- SKIP: "+t.Name()+" ") {
+		t.Skip(printed)
+	}
+}
+
 // Tool returns the path of a program, and skips a test where it is not
 // installed, or fails it in CI. The Debian package that has it is part of the
 // reason: that of a compiler for another machine follows from its name.

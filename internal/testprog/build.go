@@ -40,6 +40,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -52,7 +53,8 @@ const prebuiltVariable = "GOUSDT_TESTDATA"
 
 // Path returns the path of a program or library in internal/testdata/build for
 // this machine, and builds it first where that is needed. It is safe for
-// concurrent use, also by the test processes of several packages.
+// concurrent use, also by the test processes of several packages. A test that
+// begins with [Parallel] gets a copy of its own.
 //
 //	target-pie       position independent, the probes in the program itself
 //	target-static    position dependent and static
@@ -80,6 +82,67 @@ func Path(t testing.TB, name string) string {
 // CrossPath is [Path] for another machine, by Go's name of it: 386, amd64,
 // arm64, riscv64, s390x.
 func CrossPath(t testing.TB, arch, name string) string {
+	t.Helper()
+	path := built(t, arch, name)
+	root, _, _ := strings.Cut(t.Name(), "/")
+	if copies, ok := parallel.Load(root); ok && filepath.Ext(name) != ".o" {
+		return copies.(*ownFiles).copy(path, filepath.Join(arch, name))
+	}
+	return path
+}
+
+// parallel has the files of tests that run beside others, by their names.
+var parallel sync.Map
+
+// ownFiles are copies of programs that one test traces.
+type ownFiles struct {
+	t    testing.TB
+	mu   sync.Mutex
+	dir  string
+	made map[string]bool
+}
+
+// copy copies a file, and what belongs beside it.
+func (o *ownFiles) copy(path, name string) string {
+	o.t.Helper()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.made == nil {
+		o.dir, o.made = o.t.TempDir(), make(map[string]bool)
+	}
+	folder, base := filepath.Split(name)
+	for _, beside := range append(belonging[base], base) {
+		to := filepath.Join(o.dir, folder, beside)
+		if o.made[to] {
+			continue
+		}
+		from, into := filepath.Dir(path), filepath.Dir(to)
+		if contents, err := os.ReadFile(filepath.Join(from, beside)); err == nil {
+			qt.Assert(o.t, qt.IsNil(os.MkdirAll(into, 0o755)))
+			WriteProgram(o.t, to, contents)
+			_ = os.Symlink(filepath.Join(from, "include"), filepath.Join(into, "include"))
+			o.made[to] = true
+		}
+	}
+	return filepath.Join(o.dir, name)
+}
+
+var belonging = map[string][]string{
+	"target-shared": {"libtarget.so"}, "target-stripped": {"target-stripped.debug"},
+	"members-stripped": {"members-stripped.debug"},
+}
+
+// WriteProgram writes a file that can be executed at once: no process that is
+// started meanwhile has it open for writing until it executes its own program.
+func WriteProgram(t testing.TB, path string, contents []byte) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, contents, 0o755)))
+}
+
+// built returns the path of what make has made.
+func built(t testing.TB, arch, name string) string {
 	t.Helper()
 	testneeds.Only(t, "the traced programs are built there", "linux")
 	if dir := os.Getenv(prebuiltVariable); dir != "" {

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,17 +34,62 @@ const leakInterval = 20 * time.Millisecond
 // may be of a BPF program, map or link or of a perf event that holds one, or a
 // line in tracefs' uprobe_events that is of no other process.
 //
-// Call it first in the test, so that it looks last, and not in a test that runs
-// in parallel with others of its package.
+// Call it first in the test, so that it looks last. Tests that run at the same
+// time are checked together when the last ends: begin them with [Parallel].
 func LeakCheck(t testing.TB) {
 	t.Helper()
-	before := takeInventory()
+	root, _, _ := strings.Cut(t.Name(), "/")
+	check := &leakCheck{root: root, before: takeInventory()}
+	leakChecks.Lock()
+	defer leakChecks.Unlock()
+	if len(leakChecks.running) == 0 {
+		leakChecks.before = check.before
+	}
+	for other := range leakChecks.running {
+		if other.root != root {
+			other.shared, check.shared = true, true
+		}
+	}
+	leakChecks.running[check] = true
 	t.Cleanup(func() {
 		t.Helper()
+		leakChecks.Lock()
+		defer leakChecks.Unlock()
+		delete(leakChecks.running, check)
+		before := check.before
+		if check.shared {
+			if len(leakChecks.running) > 0 {
+				return
+			}
+			before = leakChecks.before
+		}
 		for _, item := range leftSince(before, testneeds.Patience(leakDeadline)) {
 			t.Errorf("left over: %s%s", item, nameOf(item))
 		}
 	})
+}
+
+// A leakCheck is shared if tests of another root ran before its end.
+type leakCheck struct {
+	root   string
+	shared bool
+	before inventory
+}
+
+// leakChecks are those of this process. before is of the time without any.
+var leakChecks = struct {
+	sync.Mutex
+	running map[*leakCheck]bool
+	before  inventory
+}{running: make(map[*leakCheck]bool)}
+
+// Parallel begins a test that runs beside others of its package. All that it
+// traces is its own, and it counts nothing of the machine's.
+func Parallel(t *testing.T) {
+	t.Helper()
+	parallel.Store(t.Name(), &ownFiles{t: t})
+	t.Parallel()
+	LeakCheck(t)
 }
 
 // nameOf asks the kernel for the name of a map or program, which tells more
@@ -106,7 +152,7 @@ type inventory map[string]int
 func objectName(kind string, id any) string { return fmt.Sprintf("bpf %s %v", kind, id) }
 
 func takeInventory() inventory {
-	inv := inventory{"goroutine": runtime.NumGoroutine()}
+	inv := goroutines()
 	// Descriptors by what they are open on: their numbers are reused.
 	descriptors, _ := filepath.Glob("/proc/self/fd/*")
 	for _, descriptor := range descriptors {
@@ -134,6 +180,27 @@ func takeInventory() inventory {
 	}
 	for line := range strings.Lines(string(events)) {
 		inv["uprobe event "+strings.TrimSpace(line)]++
+	}
+	return inv
+}
+
+// goroutines are those of this process that are of no test, by number.
+// No two have one number.
+func goroutines() inventory {
+	text := make([]byte, 1<<16)
+	n := runtime.Stack(text, true)
+	for n == len(text) {
+		text = make([]byte, 2*n)
+		n = runtime.Stack(text, true)
+	}
+	inv := make(inventory)
+	for stack := range strings.SplitSeq(string(text[:n]), "\n\n") {
+		name, _, _ := strings.Cut(stack, " [")
+		_, creator, _ := strings.Cut(stack, "\ncreated by ")
+		creator, _, _ = strings.Cut(creator, " in ")
+		if creator != "testing.(*T).Run" {
+			inv[name+" of "+creator]++
+		}
 	}
 	return inv
 }

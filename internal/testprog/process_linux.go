@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"cmp"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -320,17 +321,7 @@ func InPrivateMounts(t *testing.T) bool {
 	t.Helper()
 	RequireBPF(t)
 	testneeds.Root(t)
-	const variable = "GOUSDT_TEST_PRIVATE_MOUNTS"
-	if os.Getenv(variable) == "" {
-		self, err := os.Executable()
-		qt.Assert(t, qt.IsNil(err))
-		cmd := exec.Command(self, "-test.run=^"+t.Name()+"$", "-test.v")
-		cmd.Env = append(os.Environ(), variable+"=1")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-		out, err := cmd.CombinedOutput()
-		t.Logf("%s", out)
-		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.StringContains(string(out), "--- PASS: "+t.Name()))
+	if !inProcess(t, "GOUSDT_TEST_PRIVATE_MOUNTS", syscall.CLONE_NEWNS) {
 		return false
 	}
 	TakeTurn(t, tracefsEvents)
@@ -339,6 +330,45 @@ func InPrivateMounts(t *testing.T) bool {
 		qt.Assert(t, qt.ErrorIs(err, unix.EBUSY)) // mounted already
 	}
 	return true
+}
+
+// InProcess is [Parallel] for a test that changes or measures what is of the
+// process: it runs again as one of its own. InProcess reports whether this is
+// that process. A test begins with
+//
+//	if !testprog.InProcess(t) {
+//		return
+//	}
+func InProcess(t *testing.T) bool {
+	t.Helper()
+	Parallel(t)
+	return inProcess(t, "GOUSDT_TEST_PROCESS", 0)
+}
+
+func inProcess(t *testing.T, variable string, unshared uintptr) bool {
+	t.Helper()
+	if os.Getenv(variable) == t.Name() {
+		return true
+	}
+	self, err := os.Executable()
+	qt.Assert(t, qt.IsNil(err))
+	run := "-test.run=^" + t.Name() + "$"
+	if _, subtests, some := strings.Cut(flag.Lookup("test.run").Value.String(), "/"); some {
+		run += "/" + subtests
+	}
+	cmd := exec.Command(self, run, "-test.v")
+	if deadline, ok := t.Deadline(); ok {
+		// The child ends before this test.
+		cmd.Args = append(cmd.Args, "-test.timeout="+(time.Until(deadline)*9/10).String())
+	}
+	cmd.Env = append(os.Environ(), variable+"="+t.Name())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unshared}
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	qt.Assert(t, qt.IsNil(err))
+	testneeds.Again(t, string(out))
+	qt.Assert(t, qt.StringContains(string(out), "--- PASS: "+t.Name()))
+	return false
 }
 
 // SharedEvents returns the events in tracefs that sites share, and the places

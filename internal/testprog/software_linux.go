@@ -73,11 +73,20 @@ const CallsOfPython = "function__entry"
 
 // StartPython runs the system's Python 3. It needs one that was configured with
 // DTrace probes, as Debian's is, and has those that are named. Each has a
-// semaphore.
+// semaphore. It is a copy that no other test traces, unless the probes are in a
+// library.
 func StartPython(t testing.TB, probes ...string) *Python {
 	t.Helper()
-	TakeTurn(t, SystemSoftware)
 	interpreter, file := findPython(t, probes)
+	if file == interpreter {
+		contents, err := os.ReadFile(file)
+		qt.Assert(t, qt.IsNil(err))
+		file = filepath.Join(t.TempDir(), filepath.Base(file))
+		WriteProgram(t, file, contents)
+		interpreter = file
+	} else {
+		TakeTurn(t, SystemSoftware)
+	}
 	script := filepath.Join(t.TempDir(), "traced.py")
 	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte(pythonScript), 0o644)))
 	before, _, _ := strings.Cut(pythonScript, "def ")
@@ -195,45 +204,57 @@ type Postgres struct {
 // unpacked, whose server is started.
 const ReleaseVariable = "GOUSDT_RELEASE"
 
+// A Release is the root of one that internal/setup/releases has unpacked, or
+// empty for the system's own.
+type Release string
+
 // StartPostgres makes an empty database cluster in a temporary folder and
 // starts a server on it: on a Unix socket only, as an unprivileged user if the
 // test runs as root. The end of the test stops the server, also if the test
-// process is killed. It does not touch clusters that the machine has.
+// process is killed. It does not touch clusters that the machine has, and its
+// program is a copy that no other test traces.
 func StartPostgres(t testing.TB) *Postgres {
 	t.Helper()
-	return startPostgres(t, findPostgres(t), 0)
+	return Release(os.Getenv(ReleaseVariable)).StartPostgres(t)
 }
 
-// StartPostgresOf is StartPostgres with the programs of a directory.
+// StartPostgres starts the server of a release.
+func (r Release) StartPostgres(t testing.TB) *Postgres {
+	t.Helper()
+	return r.startPostgres(t, r.findPostgres(t), 0)
+}
+
+// StartPostgresOf is StartPostgres with the programs of a directory, which are
+// traced where they are.
 func StartPostgresOf(t testing.TB, bin string) *Postgres {
 	t.Helper()
-	return startPostgres(t, bin, 0)
+	return Release("").startPostgres(t, bin, 0)
 }
 
 // StartPostgresForDrivers is StartPostgres for drivers: with TCP, as some know
 // nothing else, and with the extension pg_stat_statements.
-func StartPostgresForDrivers(t testing.TB) *Postgres {
+func (r Release) StartPostgresForDrivers(t testing.TB) *Postgres {
 	t.Helper()
-	bin := findPostgres(t)
+	bin := r.findPostgres(t)
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	qt.Assert(t, qt.IsNil(err))
 	free.Close()
-	p := startPostgres(t, bin, free.Addr().(*net.TCPAddr).Port)
+	p := r.startPostgres(t, bin, free.Addr().(*net.TCPAddr).Port)
 	p.Query("CREATE EXTENSION pg_stat_statements")
 	return p
 }
 
-func startPostgres(t testing.TB, bin string, port int) *Postgres {
+func (r Release) startPostgres(t testing.TB, bin string, port int) *Postgres {
 	t.Helper()
-	TakeTurn(t, SystemSoftware)
 	// Not t.TempDir: another user has to be able to enter it, and the socket's
 	// path may have no more than 107 bytes.
 	dir, err := os.MkdirTemp("", "postgres")
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	p := &Postgres{File: filepath.Join(bin, "postgres"), SocketDir: dir, Port: port, t: t, bin: bin}
-	if root := os.Getenv(ReleaseVariable); root != "" && strings.HasPrefix(bin, root) {
-		p.root, p.bin = root, strings.TrimPrefix(bin, root)
+	p := &Postgres{File: filepath.Join(bin, "postgres"), SocketDir: dir, Port: port, t: t,
+		root: string(r), bin: strings.TrimPrefix(bin, string(r))}
+	if strings.HasPrefix(p.bin, "/usr/lib/") {
+		p.File = copyPostgres(t, p.File, dir, p.bin)
 	}
 	said, err := p.command(context.Background(), nil,
 		filepath.Join(p.bin, "postgres"), "--version").Output()
@@ -261,7 +282,7 @@ func (p *Postgres) start(data string) {
 	p.t.Helper()
 	const script = `"$@" & echo $!; read -r _; kill -INT $!; wait $!`
 	cmd := p.command(context.Background(), p.owner, "sh", "-c", script, "sh",
-		filepath.Join(p.bin, "postgres"), "-D", data,
+		p.File, "-D", data,
 		"-k", p.SocketDir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "autovacuum=off",
 		"-c", "max_connections=10", "-c", "max_prepared_transactions=2")
 	if p.Port != 0 {
@@ -400,11 +421,25 @@ func Unprivileged(t testing.TB) *syscall.Credential {
 	return nil
 }
 
+// copyPostgres copies a server to where it finds, from its own place, links to
+// the other files of its release.
+func copyPostgres(t testing.TB, file, dir, bin string) string {
+	t.Helper()
+	contents, err := os.ReadFile(file)
+	qt.Assert(t, qt.IsNil(err))
+	path := filepath.Join(dir, bin, "postgres")
+	qt.Assert(t, qt.IsNil(errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+		os.Symlink("/usr/share", filepath.Join(dir, "usr/share")),
+		os.Symlink(filepath.Join(bin, "../lib"), filepath.Join(dir, bin, "../lib")))))
+	WriteProgram(t, path, contents)
+	return path
+}
+
 // findPostgres returns the folder of the newest server's programs. Debian keeps
 // each version in a folder of its own, which is not in PATH.
-func findPostgres(t testing.TB) string {
+func (r Release) findPostgres(t testing.TB) string {
 	t.Helper()
-	pattern := os.Getenv(ReleaseVariable) + "/usr/lib/postgresql/*/bin"
+	pattern := string(r) + "/usr/lib/postgresql/*/bin"
 	folders, _ := filepath.Glob(pattern)
 	newest, best := 0, ""
 	for _, folder := range folders {
