@@ -224,12 +224,10 @@ func numbersOf(processes map[int]proc.Process, symbol string) map[int]bool {
 				return
 			}
 			defer sel.Close()
-			for _, site := range sel.Sites() {
-				pid, bytes := pair.Process.PID, make([]byte, number.Size)
-				if at, there := addressOf(pair, &site, number.Value); there && readMemory(pid, at, bytes) {
-					found[pid] = slices.Max(bytes) != 0
-				}
-				return
+			pid, bytes := pair.Process.PID, make([]byte, number.Size)
+			site := &sel.Sites()[0] // there is one, or Select fails
+			if at, there := addressOf(pair, site, number.Value); there && readMemory(pid, at, bytes) {
+				found[pid] = slices.Max(bytes) != 0
 			}
 		}, every)
 	return found
