@@ -22,6 +22,8 @@ type comparison struct {
 	match string // the argument, "" if there is none
 	isID  bool   // its name says that it tells calls apart
 
+	stacks string // the kind of those that threads may run, see [defs.Stacks]
+
 	start, done int // 1 more than its number there; 0: it is not compared
 	width       int // see bpfgen.Ends
 
@@ -128,6 +130,11 @@ func (o *openCalls) mismatch(l *Losses) (text, match string) {
 		c := o.compared[number]
 		of := seen{c.past.ended + c.now.ended, c.past.differ + c.now.differ, c.past.many || c.now.many,
 			c.past.mixed + c.now.mixed, slices.Concat(c.past.last, c.now.last)}
+		if of.mixed > 0 && c.stacks != "" {
+			return fmt.Sprintf("%s: %d of the threads run %s, which change threads while calls go on: "+
+				"from then on calls of these threads are not measured",
+				c.pair, of.mixed, strings.ReplaceAll(c.stacks, "-", " ")), ""
+		}
 		if of.mixed > 0 {
 			return fmt.Sprintf("%s: functions do not end in the reverse order of their starts in %d of the threads, "+
 				"as with greenlets: times from before that was seen may be wrong, and calls after it are not measured",

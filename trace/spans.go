@@ -37,7 +37,9 @@ import (
 // interpreter, up to Python 3.11, because its greenlets share a stack. Where
 // these are not known, the calls of a thread are not measured from the first
 // end on that is of another function than the last start, or as soon as a start
-// shows that the stack has been changed (Losses.Overlapped).
+// shows that the stack has been changed (Losses.Overlapped). Those of
+// hotspot:method are not from the moment on that the thread runs Java's virtual
+// threads.
 //
 // So calls can be nested, up to 64 of a pair, 128 if "self" or "calls(...)" is
 // wanted, or 512 of python:function; if there are more, the outermost are
@@ -142,9 +144,10 @@ type latency struct {
 	bpfgen.Latency
 	pair         defs.PairPattern
 	of           Latency
-	call         *defs.Call // named by the pattern; nil for pairs of probes
-	calls, saved *ebpf.Map  // saved may be nil
-	paths        *ebpf.Map  // nil unless a key is Calls
+	call         *defs.Call          // named by the pattern; nil for pairs of probes
+	calls, saved *ebpf.Map           // saved may be nil
+	paths        *ebpf.Map           // nil unless a key is Calls
+	stacks       map[int]defs.Stacks // by 1 more than the number of the condition in If
 }
 
 // latency returns the parsed form of a Latency, the same for equal ones.
@@ -171,12 +174,50 @@ func (s *definition) latency(l *Latency) (*latency, error) {
 			return nil, optionError("Pair", err)
 		}
 	}
+	for _, stacks := range s.opts.known().Stacks() {
+		if err := s.addStacks(p, stacks); err != nil {
+			return nil, optionError("Definitions", err)
+		}
+	}
 	if p.Match, err = s.matchOf(cmp.Or(l.By, s.opts.known().Match(pair), "tid"), names); err != nil {
 		return nil, err
 	}
 	s.latencies = append(s.latencies, p)
 	s.plan.Latencies = append(s.plan.Latencies, &p.Latency)
 	return p, nil
+}
+
+// addStacks adds a condition to a Latency that may measure calls of its pair.
+func (s *definition) addStacks(l *latency, stacks defs.Stacks) error {
+	provider, _, _ := strings.Cut(stacks.Pair.String(), ":")
+	if !strings.Contains(l.of.Pair, provider) && strings.Contains(l.of.Pair, ":") &&
+		!strings.ContainsAny(l.of.Pair, "*?[") {
+		return nil
+	}
+	pair, err := defs.ParsePairPattern(stacks.Pair.String())
+	if err != nil {
+		return err
+	}
+	node, err := expr.ParseCondition(stacks.If, s.opts.names(nil, pair), nil)
+	if err != nil {
+		return fmt.Errorf("the definition of the stacks of %s: %w", stacks.Pair, err)
+	}
+	if l.If = append(l.If, node); l.stacks == nil {
+		l.stacks = make(map[int]defs.Stacks)
+	}
+	l.stacks[len(l.If)] = stacks
+	return nil
+}
+
+// stacksOf returns the condition on stacks of a pair, and their kind.
+func (l *latency) stacksOf(pair *defs.Pair) (condition int, kind string) {
+	provider, name, _ := strings.Cut(pair.String(), ":")
+	for number, stacks := range l.stacks {
+		if number > condition && stacks.Pair.Match(provider, name) {
+			condition, kind = number, stacks.Kind
+		}
+	}
+	return condition, kind
 }
 
 // nest has own times of calls known, and their paths if name, the text that
@@ -600,6 +641,8 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 			}
 			alone, match := s.nesting(l, &pair)
 			both := bothOf(s.opts.known(), args, &pair, cmp.Or(match, &l.Match))
+			stacksIf, kind := l.stacksOf(&pair)
+			both.stacks = kind
 			if alone { // the values of starts are kept in the order of a stack
 				both.match, both.start, both.done = "", 0, 0
 			}
@@ -608,7 +651,7 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 			found.activations += activation.Depth
 			p, e := part(nameOf(&start))
 			var ofDone [2]int
-			e.Activation, e.Lone = activation, len(at[nameOf(&start)]) == 1
+			e.Activation, e.Lone, e.StacksIf = activation, len(at[nameOf(&start)]) == 1, stacksIf
 			e.Names, ofDone = s.namesOf(l, args, &pair, &activation)
 			e.Alone, e.StartBy, e.Compared, e.Width = alone, match, both.start, both.width
 			if p.other, e.Start = true, number; len(pair.Failed) > 0 {
@@ -616,7 +659,7 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 			}
 			p, e = part(nameOf(&done))
 			p.other, e.Done, e.Alone, e.DoneBy = true, number, alone, match
-			e.Activation, e.Names = activation, ofDone
+			e.Activation, e.Names, e.StacksIf = activation, ofDone, stacksIf
 			e.Compared, e.Width = both.done, both.width
 			for i := range pair.Failed {
 				p, e = part(nameOf(&pair.Failed[i]))

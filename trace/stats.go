@@ -46,7 +46,8 @@ type Losses struct {
 	Left uint64
 	// Overlapped are calls that are not measured because others of their thread
 	// went on beside them, and nothing says which end belongs to which start:
-	// see Alone of package defs, and [Latency] for greenlets of Python.
+	// see Alone of package defs, and [Latency] for greenlets of Python and
+	// virtual threads of Java.
 	Overlapped uint64
 	// Killed and Exited are calls inside which a thread or process has ended,
 	// by a signal or on its own. With EventOptions.Exits they are events, too.

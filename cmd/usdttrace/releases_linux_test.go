@@ -3,7 +3,9 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -54,6 +56,60 @@ func TestSoftwareOfNewerReleases(t *testing.T) {
 			said, err = os.ReadFile(collections)
 			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.Equals(strconv.FormatUint(collected, 10), strings.TrimSpace(string(said))))
+		})
+	}
+}
+
+// Virtual threads run a method that waits, and one that does not. So does a
+// thread of the system, which says how long.
+const virtualThreads = `
+import java.util.concurrent.*;
+public class Virtual {
+	static void waits(boolean is) throws Exception { if (is) Thread.sleep(20); }
+	static void works() throws Exception { Thread.sleep(2); }
+	static void run() {
+		try { for (int i = 0; i < 40; i++) waits(i % 2 == 0); }
+		catch (Exception e) { throw new RuntimeException(e); }
+	}
+	public static void main(String[] args) throws Exception {
+		try (AutoCloseable virtual = (AutoCloseable) Executors.class.getMethod(
+				"newVirtualThreadPerTaskExecutor").invoke(null)) {
+			for (int i = 0; i < 20; i++) ((ExecutorService) virtual).execute(Virtual::run);
+			for (int i = 0; i < 50; i++) works();
+		}
+	}
+}
+`
+
+// No end of a virtual thread's method is taken for that of another one, and the
+// methods of other threads are measured.
+func TestVirtualThreads(t *testing.T) {
+	testprog.RequireBPF(t)
+	dir := t.TempDir()
+	source := filepath.Join(dir, "Virtual.java")
+	qt.Assert(t, qt.IsNil(os.WriteFile(source, []byte(virtualThreads), 0o644)))
+	javac := testneeds.Tool(t, "javac", "default-jdk-headless")
+	output(t, exec.Command(javac, "--release", "17", "-d", dir, source))
+	for _, root := range releases(t) {
+		t.Run(filepath.Base(root), func(t *testing.T) {
+			found, _ := filepath.Glob(root + "/usr/lib/jvm/java-[0-9][0-9]-*")
+			qt.Assert(t, qt.HasLen(found, 1))
+			java := testprog.InRelease(root, new(syscall.Credential), strings.TrimPrefix(found[0], root)+
+				"/bin/java", "-XX:+DTraceMethodProbes", "-cp", dir, "Virtual")
+			for _, how := range []string{"duration", "self"} {
+				args := []string{"--json", "--sum", how, "--latency", "hotspot:method", "--by", "method",
+					"--where", `start.class == "Virtual"`, found[0] + "/lib/server/libjvm.so", "--"}
+				r := start(t, append(args, java...)...).wait()
+				calls := make(map[string]uint64)
+				for _, row := range r.objects("row") {
+					calls[fmt.Sprint(row.Keys["method"])] = row.Count
+				}
+				want := map[string]uint64{"works": 50, "main": 1}
+				qt.Check(t, qt.DeepEquals(calls, want), qt.Commentf("%v", r))
+				summary := r.objects("summary")[0]
+				qt.Check(t, qt.IsTrue(summary.Overlapped >= 20*41), qt.Commentf("%v", summary))
+				qt.Check(t, qt.StringContains(r.stdout, "run virtual threads"))
+			}
 		})
 	}
 }

@@ -36,7 +36,7 @@ type probeKey struct {
 // pragma says something of the probes, or the calls, that a pattern matches.
 type pragma struct {
 	pattern elfnote.Pattern
-	name    string          // the key, the argument of a note, or the member of a layout
+	name    string          // the key, the argument of a note, the member of a layout, or the kind of stacks
 	text    string          // for a helper, the symbol
 	probe   elfnote.Pattern // the helper
 	offset  int64           // that of a layout's member behind a variable
@@ -364,6 +364,23 @@ func (d *Definitions) Frame(
 		}
 	}
 	return "", nil, 0
+}
+
+// Stacks says that threads run stacks of others in place of their own while
+// calls of a pair go on: those of Kind, from a start on at which If holds.
+type Stacks struct {
+	Pair     elfnote.Pattern
+	Kind, If string
+}
+
+// Stacks returns what is known of pairs, the most significant last.
+func (d *Definitions) Stacks() (all []Stacks) {
+	for _, from := range slices.Backward(d.all()) {
+		for _, s := range from.pragmas["stacks"] {
+			all = append(all, Stacks{s.pattern, s.name, s.text})
+		}
+	}
+	return all
 }
 
 // Own returns the path of a member, in the structures that a variable points

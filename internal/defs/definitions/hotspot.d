@@ -119,6 +119,12 @@ provider hotspot {
 #pragma gousdt apart hotspot:monitor__contended__enter
 /* All pools of a collection begin before the first ends. */
 #pragma gousdt match hotspot:mem__pool__gc pool
+/*
+ * A carrier thread runs virtual threads, each until it waits, in Continuation.run.
+ * Their frames are moved away from its stack then. unmount follows for those that
+ * ran before the probes were attached.
+ */
+#pragma gousdt stacks hotspot:method virtual-threads class == "jdk/internal/vm/Continuation" && (method == "run" || method == "unmount")
 #pragma gousdt time hotspot:vm__init the virtual machine starts
 #pragma gousdt time hotspot:thread a thread lives
 #pragma gousdt time hotspot:thread__sleep a thread sleeps in Thread.sleep
@@ -127,8 +133,8 @@ provider hotspot {
 #pragma gousdt time hotspot:gc a collection stops the program, without the time until all threads have stopped (-Xlog:safepoint); with ZGC, part of its pauses
 #pragma gousdt time hotspot:mem__pool__gc a collection of a memory pool runs, with that of other pools
 #pragma gousdt time hotspot:method__compile a method is compiled, by a thread of the compiler
-#pragma gousdt time hotspot:monitor__contended a thread waits to enter a monitor
-#pragma gousdt time hotspot:object__wait a thread is in Object.wait, also to have the monitor again
+#pragma gousdt time hotspot:monitor__contended a thread waits to enter a monitor, from JDK 24 on without virtual threads
+#pragma gousdt time hotspot:object__wait a thread is in Object.wait, also to have the monitor again; from JDK 24 on a virtual thread only until it gives up its carrier, some microseconds
 #pragma gousdt time hotspot:method a method runs
 #pragma gousdt time hotspot:vmops an operation of the virtual machine runs, most of them with all threads stopped, without the time until they have (-Xlog:safepoint)
 #pragma gousdt note hotspot:object__alloc size JDK 17 passes garbage for objects that are not arrays: count objects, do not add sizes up

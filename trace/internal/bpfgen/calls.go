@@ -89,7 +89,8 @@ func (m *Match) ByThread() bool {
 // end of a call have equal. A thread in which they differ has several stacks in
 // one place, and none of its calls is measured from then on. So has one that
 // starts a call above an open one. Lone says that no other site starts them, so
-// that addresses at starts show this.
+// that addresses at starts show this. StacksIf, of starts and ends, is a
+// condition as StartIf: if it holds at a start, the thread has several stacks.
 //
 // Alone says that ends and starts of calls that overlap do not tell which
 // belong together, and Over that no call goes on where Failed is passed.
@@ -110,6 +111,7 @@ type Ends struct {
 	Activation          Activation
 	Names               [2]int
 	Lone                bool
+	StacksIf            int
 	Alone, Over         bool
 	Compared, Width     int
 	Index               uint16
@@ -220,9 +222,16 @@ func (b *builder) start(l *Latency, pair uint32) {
 		b.inside(c, done)
 		b.startWord(c, saves)
 	}
-	if b.named(c) {
+	if b.tears(c) {
 		b.Emit(loadN(r1, r7, callsTorn, asm.Half))
 		b.JumpIfImm(asm.JNE, r1, 0, r2, done)
+	}
+	if number := b.site.Pairs[l].StacksIf; number != 0 && c.ByThread() {
+		own := b.Label()
+		b.Scratch(func() { b.apart(func() { b.onlyIf(l, number, own) }) })
+		b.mix()
+		b.Jump(done)
+		b.Place(own)
 	}
 	b.compareStart(c)
 	b.push(c, done)
@@ -268,7 +277,7 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 		b.JumpIfImm(asm.JEq, r9, 0, r1, unmatched) // it could not be read
 	}
 	mixed := b.Label()
-	if b.named(c) {
+	if b.tears(c) {
 		b.Emit(loadN(r2, r7, callsTorn, asm.Half))
 		b.JumpIfImm(asm.JNE, r2, 0, r1, mixed)
 		b.Aside(mixed, none, func() { b.lost(CounterOverlapped, set(r1, 1)) })
@@ -791,6 +800,11 @@ func (b *builder) activation(c *call) *Activation {
 // named reports whether the frame has the names of the call.
 func (b *builder) named(c *call) bool {
 	return b.site.Pairs[c.Latency].Names[0] != 0 && c.ByThread()
+}
+
+// tears reports whether calls of a thread may be given up, see mix.
+func (b *builder) tears(c *call) bool {
+	return b.named(c) || b.site.Pairs[c.Latency].StacksIf != 0 && c.ByThread()
 }
 
 // mix gives up the calls of the thread at R7, see Ends.Names.

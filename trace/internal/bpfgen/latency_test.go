@@ -564,3 +564,31 @@ func TestCallsOfAnInterpreterWithoutItsFrames(t *testing.T) {
 		}
 	}
 }
+
+// A start at which the condition on stacks holds gives up its thread's calls.
+func TestCallsOfSeveralStacks(t *testing.T) {
+	start, done := Ends{Start: 1, StacksIf: 1}, Ends{Done: 1, StacksIf: 1}
+	const sp, own, stacks = 1 << 40, 3, 7
+	for _, k := range callKernels() {
+		t.Run(k.name, func(t *testing.T) {
+			c := newCallWorld(t, k, rand.New(rand.NewPCG(1, 2)), "", expr.Term{Source: expr.TID})
+			node, err := expr.ParseCondition("arg0 == 7", nil, nil)
+			qt.Assert(t, qt.IsNil(err))
+			c.latency.If = []*expr.Node{node}
+			for _, thread := range []uint32{1, 2} {
+				c.hit(start, thread, 1000, sp, own)
+				c.hit(start, thread, 1100, sp, own)
+				qt.Check(t, qt.HasLen(c.hit(done, thread, 1200, sp, own), 1))
+			}
+			c.hit(start, 1, 1300, sp, stacks)
+			c.hit(start, 1, 1400, sp, own)
+			for i := range uint64(3) {
+				qt.Check(t, qt.HasLen(c.hit(done, 1, 1500+i, sp, own), 0))
+			}
+			qt.Check(t, qt.Equals(c.counter(c.counters, CounterOverlapped), 3))
+			qt.Check(t, qt.DeepEquals(c.hit(done, 2, 1600, sp, own), [][2]uint64{{600, own}}))
+			lost := c.counter(c.counters, CounterLeft) + c.counter(c.counters, CounterUnmatched)
+			qt.Check(t, qt.Equals(lost, 0))
+		})
+	}
+}

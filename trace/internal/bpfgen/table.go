@@ -109,6 +109,9 @@ func (t *Table) Block(site *Site) (*Block, error) {
 			if ends.Names[0] != 0 {
 				pairs[i] |= 4
 			}
+			if ends.StacksIf != 0 {
+				pairs[i] |= 16
+			}
 			if ends.Lone {
 				pairs[i] |= 8
 			}
