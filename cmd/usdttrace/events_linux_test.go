@@ -305,14 +305,17 @@ func TestProcessThatMayNotBeLookedIntoIsAnError(t *testing.T) {
 	self, err := os.Executable()
 	qt.Assert(t, qt.IsNil(err))
 	p := startTarget(t, "target-pie")
-	r := startPrepared(t, func(cmd *exec.Cmd) {
-		cmd.Args = append([]string{setpriv, "--inh-caps=-all",
-			"--bounding-set=-all,+bpf,+perfmon,+sys_resource", self}, cmd.Args[1:]...)
-		cmd.Path = setpriv
-	}, "-p", strconv.Itoa(p.PID), "gousdt_test:three").wait()
-	qt.Check(t, qt.Equals(r.status, exitError))
-	qt.Check(t, qt.StringContains(r.stderr, "no access to the process"))
-	qt.Check(t, qt.Not(qt.StringContains(r.stderr, "Ctrl-C ends")))
+	for _, scope := range []string{"-p", "-fp"} {
+		r := startPrepared(t, func(cmd *exec.Cmd) {
+			cmd.Args = append([]string{setpriv, "--inh-caps=-all",
+				"--bounding-set=-all,+bpf,+perfmon,+sys_resource", self}, cmd.Args[1:]...)
+			cmd.Path = setpriv
+		}, scope, strconv.Itoa(p.PID), "--duration", "1m", "gousdt_test:three").wait()
+		qt.Check(t, qt.Equals(r.status, exitError))
+		qt.Check(t, qt.StringContains(r.stderr, fmt.Sprintf("process %d: ", p.PID)))
+		qt.Check(t, qt.StringContains(r.stderr, "no access to the process"))
+		qt.Check(t, qt.Not(qt.StringContains(r.stderr, "Ctrl-C ends")), qt.Commentf("%s", scope))
+	}
 }
 
 // While the reader stands still nothing can be delivered beyond what the ring

@@ -290,7 +290,8 @@ func (f *follower) warn(err error) {
 	case errors.Is(err, procwatch.ErrPostponed):
 		t.messages.NoteOf("processes that are scanned later", "%v", err)
 	default:
-		t.warnLeftOut(err, f.perProcess)
+		var of *procfs.Error // with -f all processes are scanned, and one is asked for
+		t.warnLeftOut(err, f.perProcess || errors.As(err, &of) && of.PID == t.options.pid)
 	}
 	if isFailed && t.latecomers != nil {
 		t.latecomers.refused(failed.Path)
