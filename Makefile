@@ -80,10 +80,11 @@ export GO
 
 # Without root or sudo, it ends with a list of the probes and what is missing.
 .PHONY: demo
-demo: program = build/$(shell $(GO) env GOARCH)/demo
+demo: program = build/$(shell $(GO) env GOARCH 2>/dev/null)/demo
 demo:
 	internal/setup/install demo
 	@$(MAKE) -s -C internal/testdata ARCH=$$($(GO) env GOARCH) $(program)
+	@echo "building usdtlist and usdttrace: a minute of processor time, the first time"
 	@$(GO) -C cmd build -o ../internal/testdata/build/ ./usdtlist ./usdttrace
 	internal/testdata/build/usdtlist -v internal/testdata/$(program)
 	@echo "internal/testdata/build/usdttrace --str 0 'gousdt_demo:*' -- internal/testdata/$(program)"
@@ -186,7 +187,7 @@ test-selftest:
 # An int of 32 bits, which lengths in a file overflow.
 .PHONY: test-narrow
 test-narrow:
-ifeq ($(shell $(GO) env GOOS GOARCH | tr '\n' /),linux/amd64/)
+ifeq ($(shell $(GO) env GOOS GOARCH 2>/dev/null | tr '\n' /),linux/amd64/)
 	GOARCH=386 CGO_ENABLED=0 $(GO) test $(TESTFLAGS) $(pure) ./trace
 endif
 
