@@ -395,6 +395,11 @@ func (t *tracer) warnTraps() {
 		case len(o.files) > 0 && pid != o.pid && !mayRun(name, t.targets.baseNames()):
 			return
 		}
+		if name == "" && len(t.options.files) > 0 {
+			t.messages.WarnOf("nameless processes ended by SIGTRAP", "process %d ended by SIGTRAP, and was gone "+
+				"before its name was read: whether it ran what is watched is not known%s", pid, trapped)
+			return
+		}
 		name = cmp.Or(name, "gone before its name was read")
 		t.messages.WarnOf("processes ended by SIGTRAP", "process %d (%s) ended by SIGTRAP%s", pid, name,
 			trapped)
