@@ -16,6 +16,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/trace"
@@ -126,6 +127,28 @@ func TestAggregationKeys(t *testing.T) {
 			qt.Assert(t, qt.DeepEquals(rows(snapshot(t, a)), test.want))
 		})
 	}
+}
+
+// The time of a table is not before that of hits in it, however long it takes
+// until programs add to the next one.
+func TestHitsAreInTheTimeOfTheirTable(t *testing.T) {
+	process := start(t, "target-pie")
+	a := &trace.Aggregation{}
+	s := open(t, process, "gousdt_test:three", aggregating(a))
+	isAwaited, release := trace.HoldSwitch(s)
+	taken := make(chan []*trace.Snapshot, 1)
+	go func() {
+		tables, _ := s.Take(a)
+		taken <- tables
+	}()
+	testneeds.Await(t, time.Minute, "a table is taken", isAwaited)
+	process.Fire("three", 2)
+	fired := time.Now()
+	release()
+	tables := <-taken
+	qt.Assert(t, qt.HasLen(tables, 1))
+	qt.Check(t, qt.DeepEquals(rows(tables[0]), []string{"[] 2 ?"}))
+	qt.Check(t, qt.IsFalse(tables[0].Time.Before(fired)))
 }
 
 func TestAggregationKeysOfTheProcess(t *testing.T) {

@@ -92,3 +92,17 @@ func (s *Session) Mode() usdt.Mode { return s.mode }
 func (v Value) Size() int { return int(v.size) }
 
 var InTime = inTime
+
+// HoldSwitch keeps programs from being told to which maps they add, until
+// release. Others wait for it.
+func HoldSwitch(s *Session) (isAwaited func() bool, release func()) {
+	s.generations.mu.Lock()
+	return func() bool {
+		a := s.aggregations[0]
+		if a.mu.TryLock() {
+			a.mu.Unlock()
+			return false
+		}
+		return true
+	}, s.generations.mu.Unlock
+}

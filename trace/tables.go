@@ -110,22 +110,24 @@ func (s *Session) createGenerations() (descriptor int) {
 	return descriptor
 }
 
-// flip turns bits of the word over, at one moment for all programs. It returns
-// when none that began before is running any more.
-func (g *generations) flip(bits uint64) error {
+// flip turns bits of the word over, at one moment for all programs, which it
+// returns, when none that began before is running any more.
+func (g *generations) flip(bits uint64) (moment time.Time, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	next := 1 - g.used
 	if err := g.words[next].Put(uint32(0), g.word^bits); err != nil {
-		return err
+		return time.Time{}, err
 	}
+	// Not after it: the kernel changes it first, and waits for long.
+	moment = time.Now()
 	// The kernel waits for the programs that run (kernel commit 1ae80cf31938,
 	// Linux 5.0), except for those that may sleep.
 	if err := g.current.Put(uint32(0), g.words[next]); err != nil {
-		return err
+		return time.Time{}, err
 	}
 	g.word, g.used = g.word^bits, next
-	return nil
+	return moment, nil
 }
 
 // room returns the number of keys that the kernel has room for, of all owners.
@@ -306,8 +308,8 @@ func (s *Session) take(locked []*aggregation) error {
 			}
 		}
 	}
-	now := time.Now()
-	if err := s.generations.flip(bitsOf(locked)); err != nil {
+	now, err := s.generations.flip(bitsOf(locked))
+	if err != nil {
 		return err
 	}
 	var errs []error

@@ -286,6 +286,12 @@ func TestRatesAreOfTheTimeThatCounts(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	snapshot := snapshots[0]
 	qt.Check(t, qt.Equals(snapshot.Time.Sub(snapshot.Start), time.Second))
+	// What is left of an interval after another table has none.
+	tr.options.interval, tr.printer = time.Hour, newPrinter(tr)
+	close(tr.done)
+	table.shown = true
+	qt.Assert(t, qt.IsNil(tr.printRows()))
+	qt.Check(t, qt.IsTrue(table.isRest))
 }
 
 func TestSeveralAggregationsAtATime(t *testing.T) {

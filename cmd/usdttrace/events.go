@@ -325,12 +325,21 @@ func formatAverage(x float64) string { return formatNumber(x, 4) }
 // second.
 const leastRated = 10 * time.Millisecond
 
-// formatRate returns how many hits there were in a second, or "-".
-func formatRate(count uint64, took time.Duration) string {
-	if took < leastRated {
+// rate returns how many hits there were in a second, or NaN.
+func rate(a *aggregation, s *trace.Snapshot, row *trace.Row) float64 {
+	took := s.Time.Sub(s.Start)
+	if a.isRest || took < leastRated {
+		return math.NaN()
+	}
+	return float64(row.Count) / took.Seconds()
+}
+
+// formatRate returns a rate, or "-" for NaN.
+func formatRate(rate float64) string {
+	if math.IsNaN(rate) {
 		return "-"
 	}
-	return formatAverage(float64(count)/took.Seconds()) + "/s"
+	return formatAverage(rate) + "/s"
 }
 
 // formatNumber returns a number with this many digits, or all digits before the

@@ -438,6 +438,17 @@ func TestTablesAsCSV(t *testing.T) {
 	qt.Assert(t, qt.HasLen(lines, 2))
 	qt.Check(t, qt.DeepEquals(lines[0][3:], []string{"false", "", "", "0", "0", "", "", "", "", "", "", ""}))
 	qt.Check(t, qt.DeepEquals(lines[1][3:], []string{"false", "", "", "0", "0", "0", "", "", "", "", "", ""}))
+	// What an interval has left over has no rate, nor have a few microseconds.
+	row := trace.Row{Count: 8, Keys: []trace.Value{trace.ValueOf("")}}
+	for took, isRest := range map[time.Duration]bool{time.Second: true, 16 * time.Microsecond: false} {
+		out.Reset()
+		count.isRest = isRest
+		s := &trace.Snapshot{By: s.By, Start: now, Time: now.Add(took), Rows: []trace.Row{row}}
+		p.rows(count, s)
+		qt.Check(t, qt.StringContains(out.String(), ",8,,"), qt.Commentf("%v", took))
+		qt.Check(t, qt.Equals(columnsOf(count, s)[1].text(&row), "-"))
+	}
+	count.isRest = false
 	for _, isTerminal := range []bool{false, true} { // which must not be given control characters
 		out.Reset()
 		p.(*csvPrinter).onTerminal = isTerminal

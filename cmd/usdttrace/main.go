@@ -804,10 +804,11 @@ func (t *tracer) printRows() error {
 				continue
 			}
 		}
-		// What an interval has left over is no interval: without hits it says
-		// nothing, unless no other table was printed.
-		isRest := isClosed(t.done) && snapshot.Time.Sub(snapshot.Start) < t.options.interval/2
-		if t.live == nil && isRest && a.shown && len(rowsOf(snapshot)) == 0 {
+		// What an interval has left over is no interval, unless no other
+		// table was printed: it has no rate, and says nothing without hits.
+		a.isRest = t.live == nil && a.shown && isClosed(t.done) &&
+			snapshot.Time.Sub(snapshot.Start) < t.options.interval/2
+		if a.isRest && len(rowsOf(snapshot)) == 0 {
 			continue
 		}
 		a.shown = true

@@ -396,8 +396,9 @@ func (t *tracer) warnTraps() {
 			return
 		}
 		if name == "" && len(t.options.files) > 0 {
-			t.messages.WarnOf("nameless processes ended by SIGTRAP", "process %d ended by SIGTRAP, and was gone "+
-				"before its name was read: whether it ran what is watched is not known%s", pid, trapped)
+			t.messages.WarnOf("nameless processes ended by SIGTRAP", "process %d ended by SIGTRAP, and "+
+				"was gone before its name was read: whether it ran what is watched is not known%s",
+				pid, trapped)
 			return
 		}
 		name = cmp.Or(name, "gone before its name was read")

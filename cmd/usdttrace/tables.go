@@ -50,6 +50,7 @@ type aggregation struct {
 	duration bool // the values are nanoseconds
 	drawn    bool // each row is a histogram
 	shown    bool // a table was printed
+	isRest   bool // the next is what an interval has left over
 
 	// The hits read so far: all, those of keys without a row, and of these
 	// those that found no room in the kernel.
@@ -552,7 +553,6 @@ var quantiles = []struct {
 
 // columnsOf returns the columns of values that an aggregation has.
 func columnsOf(a *aggregation, s *trace.Snapshot) []column {
-	took := s.Time.Sub(s.Start)
 	columns := []column{
 		{"COUNT", func(row *trace.Row) string {
 			if row.Partial && row != &s.Other {
@@ -560,7 +560,7 @@ func columnsOf(a *aggregation, s *trace.Snapshot) []column {
 			}
 			return fmt.Sprint(row.Count)
 		}},
-		{"RATE", func(row *trace.Row) string { return formatRate(row.Count, took) }},
+		{"RATE", func(row *trace.Row) string { return formatRate(rate(a, s, row)) }},
 	}
 	if !a.Sum {
 		return columns
@@ -707,7 +707,6 @@ func (p *csvPrinter) rows(a *aggregation, s *trace.Snapshot) {
 		out.Write(slices.Concat([]string{"aggregation", "start", "time", "other"}, p.keys,
 			[]string{"count", "rate", "sum", "average", "min", "p50", "p90", "p99", "max"}))
 	}
-	took := s.Time.Sub(s.Start).Seconds()
 	for _, row := range p.tracer.rowsToRead(a, s) {
 		line := []string{a.kind, s.Start.Format(time.RFC3339Nano), s.Time.Format(time.RFC3339Nano),
 			strconv.FormatBool(row == &s.Other)}
@@ -730,7 +729,7 @@ func (p *csvPrinter) rows(a *aggregation, s *trace.Snapshot) {
 			}
 			return v.String()
 		}
-		line = append(line, fmt.Sprint(row.Count), number(float64(row.Count)/took), value(row.Sum),
+		line = append(line, fmt.Sprint(row.Count), number(rate(a, s, row)), value(row.Sum),
 			number(average(row)), value(row.Min))
 		for _, q := range quantiles {
 			line = append(line, number(row.Quantile(q.part)))
