@@ -332,19 +332,8 @@ func InPrivateMounts(t *testing.T) bool {
 	return true
 }
 
-// InProcess is [Parallel] for a test that changes or measures what is of the
-// process: it runs again as one of its own. InProcess reports whether this is
-// that process. A test begins with
-//
-//	if !testprog.InProcess(t) {
-//		return
-//	}
-func InProcess(t *testing.T) bool {
-	t.Helper()
-	Parallel(t)
-	return inProcess(t, "GOUSDT_TEST_PROCESS", 0)
-}
-
+// inProcess reports whether this is a process that runs the test alone, and
+// starts one if it is not.
 func inProcess(t *testing.T, variable string, unshared uintptr) bool {
 	t.Helper()
 	if os.Getenv(variable) == t.Name() {
