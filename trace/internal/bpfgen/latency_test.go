@@ -428,11 +428,12 @@ func TestMissingKeysOfCallsAreNamed(t *testing.T) {
 		return &Site{Provider: "p", Name: "n", Args: c.args,
 			Pairs: map[*Latency]Ends{c.latency: ends}}
 	}
-	qt.Check(t, qt.ErrorMatches(c.plan.Missing(site(Ends{Done: 1})), `p:n has no arg5 \(start.arg5 is of the start\)`))
+	const missing = `p:n has no arg5 \(start.arg5 is of the start\)`
+	qt.Check(t, qt.ErrorMatches(c.plan.Missing(site(Ends{Done: 1})), missing))
 	qt.Check(t, qt.IsNil(c.plan.Missing(site(Ends{Start: 1}))))
 	named := site(Ends{Done: 1})
 	named.Names = []string{"size"}
-	qt.Check(t, qt.ErrorMatches(c.plan.Missing(named), `p:n has no arg5 \(start.arg5 is of the start\)`))
+	qt.Check(t, qt.ErrorMatches(c.plan.Missing(named), missing))
 }
 
 // An interpreter changes between invocations of functions on one stack. By its
