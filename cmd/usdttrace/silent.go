@@ -520,7 +520,7 @@ func (t *tracer) otherFiles(samePath bool) (lines []string) {
 		if !samePath {
 			of = "name"
 		}
-		seen, first := make(map[int]bool), 0
+		seen, first, elsewhere := make(map[int]bool), 0, false
 		t.eachMapped(t.wanted(), func(p proc.Process, file *procfs.MappedFile) {
 			id, err := file.Identify()
 			if err != nil || seen[p.PID] || t.targets.nameOf(id.FileID) != "" ||
@@ -532,6 +532,8 @@ func (t *tracer) otherFiles(samePath bool) (lines []string) {
 			what := file.Path
 			if file.Deleted {
 				what += " (deleted)"
+			} else if hasOwnRoot(p.PID) {
+				what, elsewhere = procfs.Path("/proc", p.PID, "root"+file.Path), true
 			}
 			at := len(running)
 			if file.Path == path { // before those that only have its name
@@ -546,8 +548,19 @@ func (t *tracer) otherFiles(samePath bool) (lines []string) {
 		if more := len(running) - most; more > 0 {
 			lines = append(lines, fmt.Sprintf("%s: so do %d more", sel.Name(), more))
 		}
+		if elsewhere {
+			lines = append(lines, sel.Name()+": a container has files of its own: "+
+				"name the path below /proc, or use -p or -a")
+		}
 	}
 	return lines
+}
+
+// hasOwnRoot reports whether a process is known to have another root directory.
+func hasOwnRoot(pid int) bool {
+	its, err := os.Stat(procfs.Path("/proc", pid, "root/"))
+	ours, failed := os.Stat("/")
+	return err == nil && failed == nil && !os.SameFile(its, ours)
 }
 
 // eachPair calls do with each file with probes that match, and each of the

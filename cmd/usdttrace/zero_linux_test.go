@@ -292,6 +292,21 @@ func TestUnseenHitsAreExplained(t *testing.T) {
 			p.path+": process "+decimal(p.PID)+" (target-pie) runs another file of that name: "+
 				p.path+" (deleted)\n"))
 	})
+	t.Run("the file of a container", func(t *testing.T) {
+		path, root := copyOf(t, "target-pie"), t.TempDir()
+		qt.Assert(t, qt.IsNil(os.MkdirAll(root+filepath.Dir(path), 0o755)))
+		qt.Assert(t, qt.IsNil(os.Rename(copyOf(t, "target-static"), root+path)))
+		cmd := exec.Command(path)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
+		io := stdinOf(t, cmd)
+		qt.Assert(t, qt.IsNil(cmd.Start())) // it has been executed then
+		its := "/proc/" + decimal(cmd.Process.Pid) + "/root" + path
+		qt.Check(t, qt.StringContains(why(t, path, "gousdt_test:three"),
+			"runs another file of that name: "+its+"\n"+
+				path+": a container has files of its own: name the path below /proc, or use -p or -a\n"))
+		io.Close()
+		cmd.Wait()
+	})
 	t.Run("late", func(t *testing.T) {
 		testneeds.Tool(t, "sh", "dash")
 		script := filepath.Join(t.TempDir(), "script")
