@@ -422,7 +422,7 @@ func Unprivileged(t testing.TB) *syscall.Credential {
 }
 
 // copyPostgres copies a server to where it finds, from its own place, links to
-// the other files of its release.
+// the other files of its release. Links to its other programs are beside it.
 func copyPostgres(t testing.TB, file, dir, bin string) string {
 	t.Helper()
 	contents, err := os.ReadFile(file)
@@ -431,6 +431,13 @@ func copyPostgres(t testing.TB, file, dir, bin string) string {
 	qt.Assert(t, qt.IsNil(errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
 		os.Symlink("/usr/share", filepath.Join(dir, "usr/share")),
 		os.Symlink(filepath.Join(bin, "../lib"), filepath.Join(dir, bin, "../lib")))))
+	others, err := os.ReadDir(filepath.Dir(file))
+	qt.Assert(t, qt.IsNil(err))
+	for _, other := range others {
+		if name := other.Name(); name != "postgres" {
+			qt.Assert(t, qt.IsNil(os.Symlink(filepath.Join(bin, name), filepath.Join(dir, bin, name))))
+		}
+	}
 	WriteProgram(t, path, contents)
 	return path
 }
